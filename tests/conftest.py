@@ -31,10 +31,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 break
 
 
+@pytest.fixture(scope="session")
+def traced_graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Graphs that tests of this run traced, found by content: a model is traced once, not in every one."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "graphs"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """No test reads or writes what the user of this machine imported or measured."""
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced_graphs: Path) -> Iterator[Path]:
+    """No test reads or writes what the user of this machine imported or measured.
+
+    Only traced graphs are shared: commands started as processes of their own find them too.
+    """
     home = tmp_path / "home"
+    home.mkdir()
+    (home / "graphs").symlink_to(traced_graphs)
     monkeypatch.setenv("FORETRAIN_HOME", str(home))
     yield home
     if measured_devices_dir().exists():  # devices are read once; forget those of this home

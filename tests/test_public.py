@@ -11,7 +11,7 @@ import pytest
 import foretrain
 from foretrain import errors
 
-HEAVY = ("torch", "fastapi", "sklearn", "scipy", "matplotlib", "plotext", "numpy", "rich", "click", "yaml")
+HEAVY = ("torch", "fastapi", "sklearn", "scipy", "vl_convert", "plotext", "numpy", "rich", "click", "yaml")
 
 
 def documented() -> list[str]:

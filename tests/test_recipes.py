@@ -200,6 +200,15 @@ def test_a_policy_is_one_file(folder: Path) -> None:
     assert most_valuable != fifo
 
 
+def test_a_launch_target_is_one_file(folder: Path) -> None:
+    workshop, (plan,) = cook("A launch target", folder)
+    assert "start.sh" in workshop.run(plan)
+    text = (folder / "start.sh").read_text()
+    assert "ssh " in text and "torchrun --standalone" in text
+    subprocess.run(["bash", "-n", folder / "start.sh"], check=True)
+    assert "ssh" in workshop.run("foretrain plan --help")
+
+
 def test_every_recipe_is_executed_here() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = re.search(r"^## Recipes\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
@@ -212,5 +221,6 @@ def test_every_recipe_is_executed_here() -> None:
         "A strategy",
         "A curve family",
         "A policy",
+        "A launch target",
         "Other extensions",
     ]

@@ -9,7 +9,6 @@ the machine around the GPU matters as much: the same L40S is twice as slow in an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.host import host_model
 from foretrain.prediction.operators.listing import Listing
 from foretrain.prediction.operators.pricing import price
-from foretrain.workloads.fusion import fused
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators
 from validation.report import Case, Metrics, SuiteReport, metrics
@@ -94,7 +93,7 @@ def is_same_model(step: TimmStep, graph: Graph) -> bool:
 def timm_case(step: TimmStep, graph: Graph) -> Case:
     """One forward pass of timm beside its prediction."""
     if step.compiled:
-        graph = fused(replace(graph, settings={**graph.settings, "compile": True}))
+        graph = ExecutedGraph(graph).with_settings(compile=True).graph
     priced = OperatorCostModel().priced(graph, device(step.device_id))
     mode = "compiled" if step.compiled else "eager"
     name = f"{step.wanted.model} at {step.wanted.image_size}, batch {step.batch}"
@@ -133,7 +132,7 @@ def priced_problem(graph: Graph, is_compiled: bool, device_id: str) -> PricedSte
     """A problem of KernelBench on a device, with its convolutions in TF32 where it has that."""
     target = device(device_id)
     if is_compiled:
-        graph = fused(replace(graph, settings={**graph.settings, "compile": True}))
+        graph = ExecutedGraph(graph).with_settings(compile=True).graph
     has_tf32 = target.sheet.has("tf32_tensor_flop_per_second")
     listing = Listing(kernelbench.works_in_tf32(graph) if has_tf32 else operators(graph))
     host = host_model(target)

@@ -34,6 +34,7 @@ from foretrain.prediction.strategies.pipeline.pipeline import (
 from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight
 from foretrain.prediction.strategies.program import Axis, Program, When
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import MATRIX_KINDS
 
@@ -124,7 +125,7 @@ class Bench:
         """The program of a micro-batch, divided and priced."""
         key = (run.model, run.layout.tensor, run.layout.sequence_parallel, run.batch)
         if key != self._key or self._divided is None:
-            whole = divided(graph_at(run.model, run.batch), run.layout)
+            whole = divided(ExecutedGraph(graph_at(run.model, run.batch)), run.layout)
             step = self._model.priced(whole.graph, self._device)
             self._key, self._divided = key, Divided(whole, step, call_times(step), {}, {})
         return self._divided

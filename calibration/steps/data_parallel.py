@@ -25,6 +25,7 @@ from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.single_process import FILE as FILE
 from foretrain.prediction.strategies.single_process import parameters, replicating_seconds
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -86,7 +87,9 @@ def _predicted_seconds(step: SmallStep, graph: Graph) -> float:
     target = device(step.device_id)
     network = network_of(hardware(f"{step.device_id}:{step.devices}"))
     layout = layout_of("dp" if step.devices > 1 else "ddp", step.devices, step.devices)
-    return parallel_step(graph, layout, 1, Environment(target, network, OperatorCostModel())).seconds
+    return parallel_step(
+        ExecutedGraph(graph), layout, 1, Environment(target, network, OperatorCostModel())
+    ).seconds
 
 
 def fit(steps: Sequence[Replicated]) -> float:

@@ -33,7 +33,7 @@ from foretrain.prediction.strategies.gradients import forward_end, optimizer_sta
 from foretrain.prediction.strategies.program import Program
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import executed_graph
 
 FILE = "framework_host.json"
 _MOST_BUSY = 0.6
@@ -186,7 +186,7 @@ def _times(
         master_weights=precision != "tf32",
         gradients="fp32" if framework == "nanotron" else None,
     )
-    program = divided(graph_of(workload_of(request)), layout_of(f"tp={tensor}", tensor, tensor))
+    program = divided(executed_graph(workload_of(request)), layout_of(f"tp={tensor}", tensor, tensor))
     step = OperatorCostModel().priced(program.graph, device(gpu))
     times = with_launched_exchanges(call_times(step), program, step)
     return program, CallTimes(times.device, times.host / step.host.framework_factor)

@@ -9,7 +9,6 @@ from functools import cache
 import pytest
 from tests.support.planned import workload
 from tests.support.scenarios import predicted
-from tests.support.shared_home import own_home
 from tests.support.smaller_devices import with_memory
 
 from foretrain.answers import Infeasible
@@ -32,8 +31,6 @@ from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import plan_words
 from foretrain.units import GIB
-
-__all__ = ("own_home",)
 
 STRATEGIES = plan_words()
 EPOCHS = LengthRequest(epochs=10, samples=100_000)

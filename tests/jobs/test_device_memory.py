@@ -6,15 +6,12 @@ from functools import partial
 
 import pytest
 from tests.support.planned import workload
-from tests.support.shared_home import own_home
 
 from foretrain.facts.devices import device
 from foretrain.jobs.batch_limits import DeviceMemory, capacity_bytes
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.workload import graph_at
-
-__all__ = ("own_home",)
 
 CONFIGURATIONS = ((1, 0), (2, 0), (64, 0), (2, 1), (8, 1), (8, 2), (2, 3), (16, 3))
 """Devices, and the stage of ZeRO."""

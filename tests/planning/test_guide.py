@@ -138,7 +138,7 @@ def test_a_precision_the_device_has_not_is_a_blank_with_the_reason() -> None:
     )
     old, new = only(guide(request)).cells
     assert old[0].blank is Blank.UNKNOWN
-    assert "fp8" in old[0].reason or "float8" in old[0].reason
+    assert "FP8" in old[0].reason
     assert new[0].figures is not None
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.planned import planned, request, workload
-from tests.support.shared_home import own_home
 
 from foretrain.convergence.curves import Floats
 from foretrain.facts.providers import providers
@@ -20,8 +19,6 @@ from foretrain.planning.selection import Limits
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.workload import graph_at
-
-__all__ = ("own_home",)
 
 PARTS = 10_000
 """A switch is placed to a hundredth of a percent of the job."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from tests.support.planned import planned, request, workload
-from tests.support.shared_home import own_home
 from tests.support.smaller_devices import with_memory
 
 from foretrain.answers import Infeasible
@@ -28,8 +27,6 @@ from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import plan_words
 from foretrain.units import GIB, HOUR
-
-__all__ = ("own_home",)
 
 BATCH = 24
 T4 = MachinesRequest(("t4",), ("gcp",), most_devices=4)

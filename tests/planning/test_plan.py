@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.planned import EPOCHS, FEW, planned, request, workload
 from tests.support.scenarios import predicted
-from tests.support.shared_home import own_home
 
 from foretrain.answers import Infeasible
 from foretrain.convergence.from_log import LogRequest
@@ -35,8 +34,6 @@ from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
-
-__all__ = ("own_home",)
 
 IMAGENET = LengthRequest(epochs=90, samples=1_281_167)
 T4 = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=16)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from tests.support.planned import EPOCHS, FEW, planned, request
-from tests.support.shared_home import own_home
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
@@ -19,8 +18,6 @@ from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_at
-
-__all__ = ("own_home",)
 
 POOLED = """
 import torch

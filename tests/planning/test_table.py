@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.planned import workload
-from tests.support.shared_home import own_home
 from tests.support.smaller_devices import with_memory
 
 from foretrain.facts.hardware import hardware
@@ -22,8 +21,6 @@ from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.workload import graph_at
-
-__all__ = ("own_home",)
 
 GPT2 = workload("gpt2")
 BATCH = 2

@@ -20,8 +20,8 @@ from foretrain.decoding import TEXT, option
 from foretrain.errors import BackendFailed
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, click_command
 from foretrain.serving.rendering.terminal import fitting, round_ticks
-from foretrain.serving.views.blocks import Column
 from foretrain.serving.requests import Request
+from foretrain.serving.views.blocks import Column
 
 Run = Callable[..., CompletedProcess[str]]
 BOX = re.compile(r"[\u2500-\u259f]")

@@ -37,7 +37,7 @@ def test_a_table_is_learned_saved_drawn_and_used(
     assert "Left out, batch-size: batch above 64" in run.stdout
     assert "seconds = 0.01 + 0.0001 · (batch)" in run.stdout
     assert "gray-box" in run.stdout
-    assert plot.read_text(encoding="utf-8").startswith("<?xml")
+    assert plot.read_text(encoding="utf-8").startswith("<svg")
     found = predicted(
         "predict", "mnist-cnn", "--on", "t4", "--batch", "256", "--cost-model", str(model), "--no-advice"
     )

@@ -134,4 +134,4 @@ def test_a_malformed_price_file_names_the_row_and_imports_nothing(
     assert run.stderr.startswith(f"error: prices_2027_01_15.csv, row {number}: ")
     assert problem in run.stderr and "Traceback" not in run.stderr
     assert run.stderr.count("\n") == 1
-    assert not own_home.exists()
+    assert [file.name for file in own_home.iterdir()] == ["graphs"], "nothing was imported"

@@ -38,7 +38,7 @@ def test_predict_json_follows_the_contract(run_here: Run) -> None:
 
 
 def test_what_does_not_fit_gets_advice_and_an_exit_code_on_request(run_here: Run) -> None:
-    job = ("predict", "gpt2-large", "--on", "gtx1060-6gb", "--batch", "8", "--seq-len", "256")
+    job = ("predict", "bert-mini", "--on", "gtx1060-6gb", "--batch", "1024", "--seq-len", "128")
     plain = run_here(*job)
     assert plain.returncode == 0
     assert "does not fit" in plain.stdout

@@ -99,7 +99,7 @@ def test_a_report_is_printed_after_the_output_and_drawn(measuring: Measuring, tm
     assert (run.returncode, run.stdout) == (0, b"done\n")
     assert "29 steps" not in report and "from foretrain.step()" in report
     assert "completed after" in report and "burst duration" in report
-    assert plot.read_text(encoding="utf-8").startswith("<?xml")
+    assert plot.read_text(encoding="utf-8").startswith("<svg")
     assert not (measuring.home / "runs.sqlite").exists()
     assert measuring.journals() == []
 

@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 import yaml
 from tests.serving.test_cli_frame import ANSI, BOX, on_a_terminal
-from tests.support.shared_home import own_home
-
-__all__ = ("own_home",)
 
 Run = Callable[..., CompletedProcess[str]]
 JOB = ("plan", "mnist-cnn", "--samples", "60000", "--epochs", "200000")

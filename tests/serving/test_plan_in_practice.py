@@ -11,12 +11,9 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from tests.support.shared_home import own_home
 
 from foretrain.facts.offers import all_offers
 from foretrain.serving.verbs.predicting import region_names
-
-__all__ = ("own_home",)
 
 Run = Callable[..., CompletedProcess[str]]
 SMALL = ("plan", "mnist-cnn", "--samples", "60000", "--epochs", "2000", "--gpu", "t4", "--cloud", "aws")

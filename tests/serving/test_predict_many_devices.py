@@ -140,7 +140,7 @@ def test_text_of_stages_and_servers(run_here: Run) -> None:
         (("--jitter", "2"), "jitter must be at least 0 and below 1"),
         (("--links", "carrier-pigeon"), "carrier-pigeon"),
         (("--on", "t4", "--links", "nvlink3"), "has no effect: t4 has one device per node"),
-        (("--network", "ethernet-10g"), "is one node; give several, such as"),
+        (("--network", "ethernet-10g"), "is one node; use several, such as"),
         (("--timeline", "/nowhere/step.json"), "there is no folder"),
         (("--strategy", "pp=4,chunks=2", "--micro-batches", "2"), "got 2; use 4, or schedule 1f1b"),
     ],
@@ -182,7 +182,7 @@ def test_on_one_device_batch_and_global_batch_are_the_same(predicted: Callable[.
 
 
 def test_nothing_that_fits_is_an_answer(run_here: Run) -> None:
-    job = ("predict", "gpt2-xl", "--on", "k80:2", "--strategy", "auto", "--json")
+    job = ("predict", "resnet18", "--image-size", "20000", "--on", "k80:2", "--strategy", "auto", "--json")
     answer = run_here(*job)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert set(json.loads(answer.stdout)["infeasible"]) >= {

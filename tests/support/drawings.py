@@ -1,18 +1,25 @@
-"""What is drawn, read back: elements of a figure, and where its texts stand."""
+"""What is drawn, read back: elements of a page or a chart, and where the texts of a chart stand."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from itertools import combinations
 from xml.etree import ElementTree
 
-from foretrain.serving.html.drawing import FONT_SIZE, Box, placed_at
+from foretrain.serving.views.vega import Box, text_width
 
 Element = ElementTree.Element
+_NAMESPACE = "{http://www.w3.org/2000/svg}"
+_ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 
 
 def parsed(markup: str) -> Element:
-    """A figure as a tree; it must be well formed."""
-    return ElementTree.fromstring(f"<div>{markup}</div>")
+    """A piece of a page as a tree without namespaces; it must be well formed."""
+    tree = ElementTree.fromstring(f"<div>{markup}</div>")
+    for element in tree.iter():
+        element.tag = element.tag.removeprefix(_NAMESPACE)
+    return tree
 
 
 def charts(markup: str) -> list[Element]:
@@ -30,37 +37,35 @@ def text_of(element: Element) -> str:
     return "".join(element.itertext()).replace("\xa0", " ")
 
 
-def size(chart: Element) -> tuple[float, float]:
-    """Width and height."""
-    _, _, width, height = map(float, chart.get("viewBox", "").split())
-    return width, height
-
-
-def texts(chart: Element) -> list[Box]:
-    """The room each text takes, estimated as generously as when it was placed."""
+def labels(tree: Element, role: str) -> list[str]:
+    """The texts of a part of a chart as Vega names it, as `axis-label`, without those hidden for room."""
     return [
-        placed_at(
-            text_of(text),
-            FONT_SIZE,
-            float(text.get("x", "")),
-            float(text.get("y", "")),
-            text.get("text-anchor", "start"),
-        ).box
-        for text in chart.iter("text")
+        text_of(text)
+        for group in of_class(tree, f"role-{role}")
+        for text in group.iter("text")
+        if text.get("opacity") != "0"
     ]
 
 
+def texts(chart: Element) -> list[tuple[str, Box]]:
+    """Every text with the room it takes, estimated as generously as when it was placed."""
+    return list(dict.fromkeys(_texts(chart, 0.0, 0.0)))
+
+
+def _texts(element: Element, x: float, y: float) -> Iterator[tuple[str, Box]]:
+    for across, down in re.findall(r"translate\(([-\d.e]+),([-\d.e]+)\)", element.get("transform", "")):
+        x, y = x + float(across), y + float(down)
+    if element.tag == "text" and element.get("opacity") != "0":
+        size = float(element.get("font-size", "").removesuffix("px"))
+        is_bold = element.get("font-weight") not in (None, "normal")
+        width = text_width(text_of(element), size, is_bold=is_bold)
+        left = x - _ANCHORS[element.get("text-anchor", "start")] * width
+        yield text_of(element), Box(left, y - 0.85 * size, left + width, y + 0.3 * size)
+    for child in element:
+        yield from _texts(child, x, y)
+
+
 def check_drawing(chart: Element) -> None:
-    """Everything stands inside, and no two texts overlap."""
-    width, height = size(chart)
-    for circle in chart.iter("circle"):
-        assert 0 <= float(circle.get("cx", "")) <= width
-        assert 0 <= float(circle.get("cy", "")) <= height
-    for one in chart.iter("line"):
-        assert all(0 <= float(one.get(name, "")) <= width for name in ("x1", "x2"))
-        assert all(0 <= float(one.get(name, "")) <= height for name in ("y1", "y2"))
-    for first, second in combinations(texts(chart), 2):
-        assert not first.overlaps(second), (first, second)
-    for box in texts(chart):
-        assert box.left >= -1
-        assert box.right <= width + 1
+    """No two texts overlap, even in the widest of fonts."""
+    for (one, first), (other, second) in combinations(texts(chart), 2):
+        assert not first.overlaps(second), (one, other)

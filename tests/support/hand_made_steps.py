@@ -15,6 +15,7 @@ from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -85,4 +86,4 @@ def parallel_step_on(
     """A step on real devices."""
     machine = hardware(on)
     layout = layout_of(strategy, machine.devices, machine.devices_per_node)
-    return parallel_step(of, layout, micro_batches, environment(on, inter=inter))
+    return parallel_step(ExecutedGraph(of), layout, micro_batches, environment(on, inter=inter))

@@ -1,6 +1,7 @@
 """Fusing conserves the model's work; grouping conserves its operators."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example
 from foretrain.workloads.family import Axis, family
 from foretrain.workloads.fused_kernels import FUSED
-from foretrain.workloads.fusion import fuse, fused, fusion, is_fused, runs_channels_last, unfused
-from foretrain.workloads.graph import Graph, Nature
+from foretrain.workloads.fusion import ExecutedGraph, fuse, fusion, runs_channels_last
+from foretrain.workloads.graph import Graph, Nature, once_per_graph
 from foretrain.workloads.grouping import group, nodes_in_proportion
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import ResolvedOptions
@@ -70,16 +71,42 @@ def test_views_alone_are_no_kernel(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["blocks", "conv"])  # saved masks and offsets have specs of their own
 def test_every_size_of_a_family_is_fused_as_the_first(name: str) -> None:
-    recorded = family([Axis("batch", 2, 4)], [graph(name, batch) for batch in (2, 4)])
-    derived = recorded.at({"batch": 7})
-    assert fused(derived) == fuse(derived)
-    assert fused(derived) is fused(derived)
-    assert fused(derived).calls is fused(recorded.graph).calls
-    assert fused(derived).batch == 7
-    assert unfused(fused(derived)) is derived
-    assert unfused(derived) is derived
-    assert is_fused(fused(derived))
-    assert not is_fused(derived)
+    recorded = family([Axis("batch", 2, 4)], [graph(name, batch, compile=True) for batch in (2, 4)])
+    first, derived = (recorded.executed_at({"batch": batch}) for batch in (2, 7))
+    assert derived.source == recorded.at({"batch": 7})
+    assert derived.graph == fuse(derived.source)
+    assert derived.graph is derived.graph
+    assert derived.graph.calls is first.graph.calls
+    assert derived.graph.batch == 7
+
+
+def test_a_step_that_fuses_nothing_runs_as_it_was_recorded() -> None:
+    step = ExecutedGraph(graph("blocks"))
+    assert step.graph is step.source
+    compiled = step.with_settings(compile=True)
+    assert len(compiled.graph.calls) < len(compiled.source.calls) == len(step.source.calls)
+
+
+def test_a_graph_on_other_sizes_keeps_its_structure_and_one_of_other_calls_does_not() -> None:
+    eager = graph("blocks")
+    resized = replace(eager, specs=tuple(spec._replace(dtype="float64") for spec in eager.specs))
+    assert resized.structure is eager.structure and resized.producers is eager.producers
+    shorter = replace(eager, calls=eager.calls[:5])
+    assert len(shorter.producers) == len(shorter.saved) == len(shorter.representatives) == 5
+
+
+def test_what_is_derived_once_per_graph_is_derived_anew_for_a_changed_one() -> None:
+    asked: list[int] = []
+
+    @once_per_graph
+    def count(of: Graph) -> int:
+        asked.append(of.batch)
+        return len(of.calls)
+
+    eager = graph("blocks")
+    assert count(eager) == count(eager) == len(eager.calls)
+    assert count(replace(eager, calls=eager.calls[:5])) == 5
+    assert len(asked) == 2
 
 
 def test_grouping_puts_every_operator_in_one_node() -> None:

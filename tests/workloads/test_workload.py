@@ -8,12 +8,18 @@ import pytest
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads import workload as workload_module
-from foretrain.workloads.fusion import unfused
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.summary import summarise
-from foretrain.workloads.workload import graph_at, graph_of, record_family, traced
+from foretrain.workloads.workload import (
+    executed_graph,
+    executed_graph_at,
+    graph_at,
+    graph_of,
+    record_family,
+    traced,
+)
 
 
 def works(graph: Any) -> list[object]:
@@ -78,8 +84,8 @@ def test_a_compiled_graph_leads_back_to_the_one_that_is_divided() -> None:
     workload = workload_of(WorkloadRequest("mnist-cnn", batch=8, compile=True))
     for batch in (8, 16):
         expected = works(traced(workload.at(batch=batch)))
-        assert works(unfused(graph_at(workload, batch))) == expected
-        assert works(unfused(graph_of(workload.at(batch=batch)))) == expected
+        assert works(executed_graph_at(workload, batch).source) == expected
+        assert works(executed_graph(workload.at(batch=batch)).source) == expected
 
 
 def test_the_last_graphs_stay_in_memory() -> None:

@@ -27,26 +27,32 @@ from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.step.throughput import Throughput, model_flop, peak
 from foretrain.prediction.stragglers import with_slowest
 from foretrain.prediction.strategies.mixed_precision import under
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.offload import PARAMETERS
 from foretrain.workloads.options import ResolvedOptions, is_paged
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import executed_graph_at
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """An evaluated configuration. `graph` is one micro-batch of the whole model.
+    """An evaluated configuration. `executed` is one micro-batch of the whole model.
 
     `known_memory`, if given, is the memory of a device of the only stage, which is then not simulated again.
     """
 
     configuration: StepConfiguration
-    graph: Graph
+    executed: ExecutedGraph
     step: ParallelStep
     input: InputPipeline
     total: Estimate
     context: StepContext
     known_memory: MemoryEstimate | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """One micro-batch of the whole model, as it runs on one device."""
+        return self.executed.graph
 
     @property
     def seconds(self) -> float:
@@ -97,12 +103,13 @@ class Evaluation:
 
 
 def evaluate(
-    context: StepContext, configuration: StepConfiguration, graph: Graph | None = None
+    context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph | None = None
 ) -> Evaluation:
-    """The step of a workload in one configuration; `graph`, if given, is its micro-batch."""
+    """The step of a workload in one configuration; `executed`, if given, is its micro-batch."""
     context = replace(context, workload=under(context.workload, configuration.layout))
     _refuse_impossible(context.workload.options, configuration)
-    graph = graph or graph_at(context.workload, configuration.micro_batch)
+    executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
+    graph = executed.graph
     layout, environment = configuration.layout, context.environment
     if graph.settings.get("whole_step") and (layout.devices > 1 or configuration.micro_batches > 1):
         raise InvalidRequest(
@@ -110,11 +117,13 @@ def evaluate(
             f"{layout.name} on {layout.devices} devices in {configuration.micro_batches} micro-batches"
         )
     if layout.servers is None:
-        step = parallel_step(graph, layout, configuration.micro_batches, environment)
+        step = parallel_step(executed, layout, configuration.micro_batches, environment)
     else:
-        step = parameter_server_step(graph, layout, configuration.micro_batches, environment, context.jitter)
+        step = parameter_server_step(
+            executed, layout, configuration.micro_batches, environment, context.jitter
+        )
     step = calibrated_step(step, graph, configuration.micro_batches, context.hardware, environment)
-    return _timed(evaluation_of(context, configuration, graph, step))
+    return _timed(evaluation_of(context, configuration, executed, step))
 
 
 def whole_error(evaluation: Evaluation, model: str) -> StepError:
@@ -140,9 +149,8 @@ def _timed(evaluation: Evaluation) -> Evaluation:
     environment, model = context.environment, context.environment.model
     if not (_is_divided(configuration) and isinstance(model, CorrectedCostModel) and timings_on_several()):
         return evaluation
-    plain = evaluate(
-        replace(context, environment=replace(environment, model=model.inner)), configuration, evaluation.graph
-    )
+    uncorrected = replace(context, environment=replace(environment, model=model.inner))
+    plain = evaluate(uncorrected, configuration, evaluation.executed)
     known = corrections_of([whole_error(plain, model.model)], environment.device)
     if known is None:
         return evaluation
@@ -162,7 +170,7 @@ def _timed(evaluation: Evaluation) -> Evaluation:
         ),
         priced=replace(plain.step.priced, evidence=evidence),
     )
-    return evaluation_of(context, configuration, evaluation.graph, step)
+    return evaluation_of(context, configuration, evaluation.executed, step)
 
 
 def _refuse_impossible(options: ResolvedOptions, configuration: StepConfiguration) -> None:
@@ -183,12 +191,13 @@ _SHARDS_PARAMETERS = 3
 
 
 def evaluation_of(
-    context: StepContext, configuration: StepConfiguration, graph: Graph, step: ParallelStep
+    context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph, step: ParallelStep
 ) -> Evaluation:
     """A step with its input and the wait for the slowest device.
 
     step = max(computing, input) where loading overlaps training, their sum where it does not.
     """
+    graph = executed.graph
     loading = _loading(context, configuration, graph)
     traits = _traits(context, configuration, graph, step)
     total = with_spread(step.estimate, step.priced, traits, context.environment.device)
@@ -200,7 +209,7 @@ def evaluation_of(
         total = sequence((total, copies))
     if loading.estimate.parts:
         total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
-    evaluation = Evaluation(configuration, graph, step, loading, total, context)
+    evaluation = Evaluation(configuration, executed, step, loading, total, context)
     if not is_paged(context.workload.options.optimizer):
         return evaluation
     paging = paging_estimate(evaluation.memory.paged_out_bytes, device)

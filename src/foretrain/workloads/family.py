@@ -12,9 +12,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Buffer, Call, Graph, Layer, Spec
+from foretrain.workloads.offload import offloaded
 
 
 class NotDerivable(Exception):
@@ -51,6 +54,14 @@ class Family:
         )
         samples, tokens = _mixed(self.counts, weights)
         return self.graph.with_specs(specs, batch=samples, samples=samples, tokens=tokens)
+
+    def executed_at(self, values: Mapping[str, int]) -> ExecutedGraph:
+        """The graph at other values of the axes as it runs; kernels are chosen once for the family."""
+        return ExecutedGraph(offloaded(self.at(values)), self._first)
+
+    @cached_property
+    def _first(self) -> ExecutedGraph:
+        return ExecutedGraph(offloaded(self.graph))
 
     def _weights(self, values: Mapping[str, int]) -> tuple[float, ...]:
         shares = []

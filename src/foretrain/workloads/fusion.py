@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.workloads.fused_kernels import FUSED, fuse_kernels
@@ -135,35 +137,33 @@ def executed_fusion(graph: Graph, exchanges: Sequence[tuple[int, int]] = ()) -> 
     return Fusion(step.graph, step.place, step.retyped)
 
 
-def fused(graph: Graph) -> Graph:
-    """The executed graph, computed once for all graphs of a family; `unfused` leads back."""
-    executed: Graph | None = graph.__dict__.get("fused")
-    if executed is None:
-        root: Graph | None = graph.__dict__.get(Graph.ROOT)
-        if root is None:
-            result = executed_fusion(graph)
-            executed, retyped = result.graph, result.retyped
-        else:
-            first = fused(root)
-            retyped = first.__dict__["retyped"]
-            executed = first.with_sizes_of(with_retyped_specs(graph, retyped))
-        executed.__dict__.update(unfused=graph, retyped=retyped)
-        graph.__dict__["fused"] = executed
-    return executed
+@dataclass(frozen=True, eq=False)
+class ExecutedGraph:
+    """A step as it was recorded (`source`) and as it runs (`graph`).
 
+    Strategies divide the source, since a fused kernel hides which dimensions it works on. `first`, if given,
+    is the step at the size its family was recorded at: kernels are chosen there, once for all sizes.
+    """
 
-def is_fused(graph: Graph) -> bool:
-    """Whether kernels of a graph were fused."""
-    return "unfused" in graph.__dict__ or any(call.name == FUSED for call in graph.calls)
+    source: Graph
+    first: ExecutedGraph | None = None
 
+    @cached_property
+    def graph(self) -> Graph:
+        """The step with its kernels fused, if it is compiled or its framework fuses any."""
+        if not fuses(self.source):
+            return self.source
+        if self.first is None:
+            return self._fusion.graph
+        return self.first.graph.with_sizes_of(with_retyped_specs(self.source, self.first._fusion.retyped))
 
-def unfused(graph: Graph) -> Graph:
-    """The graph before fusion: what strategies divide. A fused kernel hides which dimensions it works on."""
-    origin: Graph = graph.__dict__.get("unfused", graph)
-    assert not any(call.name == FUSED for call in origin.calls), (
-        "a fused graph was changed; change the original"
-    )
-    return origin
+    @cached_property
+    def _fusion(self) -> Fusion:
+        return executed_fusion(self.source)
+
+    def with_settings(self, **settings: Any) -> ExecutedGraph:
+        """The same step with other settings; its kernels are chosen anew."""
+        return ExecutedGraph(replace(self.source, settings={**self.source.settings, **settings}))
 
 
 def _is_fusible(op: Op) -> bool:

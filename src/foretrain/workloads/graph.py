@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from functools import cached_property, wraps
+from typing import Any, NamedTuple, TypeVar
 
 ITEM_BYTES: Mapping[str, int] = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -126,9 +126,80 @@ class Layer(NamedTuple):
 _WEIGHTS = (Role.PARAMETER, Role.CAST_WEIGHT)
 
 
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """What follows from calls and buffers alone, whatever the sizes of tensors.
+
+    Graphs of a family share it, so it is derived once for all batch sizes. `same_wiring`, if given, is that
+    of a graph whose calls read and write the same buffers, with other specs.
+    """
+
+    calls: tuple[Call, ...]
+    buffers: tuple[Buffer, ...]
+    same_wiring: Structure | None = None
+
+    @cached_property
+    def representatives(self) -> tuple[int, ...]:
+        """For each call the first one like it in everything but its place: same operator on same specs."""
+        first: dict[Any, int] = {}
+        weights = {index for index, buffer in enumerate(self.buffers) if buffer.role in _WEIGHTS}
+        reads_weight = [not weights.isdisjoint(call.reads) for call in self.calls]
+        chosen = []
+        for index, call in enumerate(self.calls):
+            likeness = (
+                call.name,
+                call.phase,
+                call.recomputed,
+                call.inputs,
+                call.outputs,
+                tuple([self.buffers[buffer].spec for buffer in call.reads]),
+                reads_weight[index],
+                call.forward is not None and reads_weight[call.forward],
+                str(call.settings) if call.settings else "",
+            )
+            chosen.append(first.setdefault(likeness, index))
+        return tuple(chosen)
+
+    @cached_property
+    def saved(self) -> tuple[tuple[int, ...], ...]:
+        """For each call the buffers it saves for its backward pass: what its own backward calls read of all
+        that a forward pass made, or that was there before it."""
+        if self.same_wiring is not None:
+            return self.same_wiring.saved
+        saved_by: list[dict[int, None]] = [{} for _ in self.calls]
+        for call in self.calls:
+            if call.forward is None or call.phase is not Phase.BACKWARD:
+                continue
+            for buffer in call.reads:
+                born = self.buffers[buffer].born
+                if born < 0 or self.calls[born].phase is Phase.FORWARD:
+                    saved_by[call.forward][buffer] = None
+        return tuple(tuple(sorted(buffers)) for buffers in saved_by)
+
+    @cached_property
+    def producers(self) -> tuple[tuple[int, ...], ...]:
+        """For each call the calls whose results it reads: the edges of the graph."""
+        if self.same_wiring is not None:
+            return self.same_wiring.producers
+        last_writer: dict[int, int] = {}
+        edges: list[tuple[int, ...]] = []
+        for index, call in enumerate(self.calls):
+            writers = (last_writer.get(buffer) for buffer in call.reads)
+            edges.append(tuple(sorted({writer for writer in writers if writer is not None})))
+            last_writer.update(dict.fromkeys(call.writes, index))
+        return tuple(edges)
+
+
+_NO_STRUCTURE = Structure((), ())
+
+
 @dataclass(frozen=True)
 class Graph:
-    """One recorded training step of one device."""
+    """One recorded training step of one device.
+
+    `structure` follows from the calls and buffers: `replace` keeps it where they stay and makes a new one
+    where they change. `derived` holds what `once_per_graph` functions returned; a changed graph starts empty.
+    """
 
     specs: tuple[Spec, ...]
     calls: tuple[Call, ...]
@@ -138,9 +209,14 @@ class Graph:
     samples: int
     tokens: int
     settings: Mapping[str, Any]
+    structure: Structure = field(default=_NO_STRUCTURE, repr=False, compare=False)
+    derived: dict[Callable[..., Any], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    ROOT: ClassVar[str] = "root"
-    """Where a graph keeps the one whose calls it has on other specs."""
+    def __post_init__(self) -> None:
+        if self.structure.calls is not self.calls or self.structure.buffers is not self.buffers:
+            object.__setattr__(self, "structure", Structure(self.calls, self.buffers))
 
     @cached_property
     def parameters(self) -> int:
@@ -174,69 +250,31 @@ class Graph:
         return self.specs[self.buffers[index].spec].bytes
 
     def with_specs(self, specs: tuple[Spec, ...], **changes: Any) -> Graph:
-        """The same calls on other shapes. What was found out about the calls' structure is kept."""
-        other = replace(self, specs=specs, **changes)
-        for structural in ("representatives", "producers", "saved"):
-            if structural in self.__dict__:
-                other.__dict__[structural] = self.__dict__[structural]
-        other.__dict__[self.ROOT] = self.__dict__.get(self.ROOT, self)
-        return other
+        """The same calls on other shapes."""
+        return replace(self, specs=specs, **changes)
 
     def with_sizes_of(self, other: Graph) -> Graph:
         """The same calls on the specs and the batch of another graph of the family."""
         return self.with_specs(other.specs, batch=other.batch, samples=other.samples, tokens=other.tokens)
 
-    @cached_property
+    @property
     def representatives(self) -> tuple[int, ...]:
-        """For each call the first one like it in everything but its place: same operator on same specs."""
-        first: dict[Any, int] = {}
-        weights = {index for index, buffer in enumerate(self.buffers) if buffer.role in _WEIGHTS}
-        reads_weight = [not weights.isdisjoint(call.reads) for call in self.calls]
-        chosen = []
-        for index, call in enumerate(self.calls):
-            likeness = (
-                call.name,
-                call.phase,
-                call.recomputed,
-                call.inputs,
-                call.outputs,
-                tuple([self.buffers[buffer].spec for buffer in call.reads]),
-                reads_weight[index],
-                call.forward is not None and reads_weight[call.forward],
-                str(call.settings) if call.settings else "",
-            )
-            chosen.append(first.setdefault(likeness, index))
-        return tuple(chosen)
+        """For each call the first one like it (see `Structure`)."""
+        return self.structure.representatives
 
-    @cached_property
+    @property
     def saved(self) -> tuple[tuple[int, ...], ...]:
-        """For each call the buffers it saves for its backward pass: what its own backward calls read of all
-        that a forward pass made, or that was there before it."""
-        saved_by: list[dict[int, None]] = [{} for _ in self.calls]
-        for call in self.calls:
-            if call.forward is not None and call.phase is Phase.BACKWARD:
-                kept = (buffer for buffer in call.reads if self._is_of_a_forward_pass(buffer))
-                saved_by[call.forward].update(dict.fromkeys(kept))
-        return tuple(tuple(sorted(buffers)) for buffers in saved_by)
+        """For each call the buffers it saves for its backward pass (see `Structure`)."""
+        return self.structure.saved
 
-    def _is_of_a_forward_pass(self, buffer: int) -> bool:
-        born = self.buffers[buffer].born
-        return born < 0 or self.calls[born].phase is Phase.FORWARD
+    @property
+    def producers(self) -> tuple[tuple[int, ...], ...]:
+        """For each call the calls whose results it reads (see `Structure`)."""
+        return self.structure.producers
 
     def reads_weight(self, call: Call) -> bool:
         """Whether a call reads a parameter, or its half-precision copy."""
         return any(self.buffers[buffer].role in _WEIGHTS for buffer in call.reads)
-
-    @cached_property
-    def producers(self) -> tuple[tuple[int, ...], ...]:
-        """For each call the calls whose results it reads: the edges of the graph."""
-        last_writer: dict[int, int] = {}
-        edges: list[tuple[int, ...]] = []
-        for index, call in enumerate(self.calls):
-            writers = (last_writer.get(buffer) for buffer in call.reads)
-            edges.append(tuple(sorted({writer for writer in writers if writer is not None})))
-            last_writer.update(dict.fromkeys(call.writes, index))
-        return tuple(edges)
 
 
 _SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
@@ -266,13 +304,17 @@ def checkpoint_bytes(graph: Graph) -> float:
 Derived = TypeVar("Derived")
 
 
-def cached_on_graph(graph: Graph, name: str, derive: Callable[[Graph], Derived]) -> Derived:
-    """What `derive` returns for a graph, computed once and kept with the graph, as its cached properties are.
+def once_per_graph(derive: Callable[[Graph], Derived]) -> Callable[[Graph], Derived]:
+    """Let a function of a graph run once for each graph, which keeps the result as long as it lives.
 
-    For what modules above graphs derive again and again.
+    For what modules above derive again and again: one step is priced for many devices and layouts.
     """
-    known = graph.__dict__
-    if name not in known:
-        known[name] = derive(graph)
-    derived: Derived = known[name]
-    return derived
+
+    @wraps(derive)
+    def remembered(graph: Graph) -> Derived:
+        if derive not in graph.derived:
+            graph.derived[derive] = derive(graph)
+        result: Derived = graph.derived[derive]
+        return result
+
+    return remembered

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from foretrain.workloads.graph import OFFLOADED_STATE, Graph, Phase, Role, cached_on_graph
+from foretrain.workloads.graph import OFFLOADED_STATE, Graph, Phase, Role
 
 OPTIMIZER, PARAMETERS, ACTIVATIONS = "optimizer", "parameters", "activations"
-_WITHOUT_OPTIMIZER = "without_optimizer"
 
 
 def is_offloaded(graph: Graph, what: str) -> bool:
@@ -29,7 +28,7 @@ def offloaded(graph: Graph) -> Graph:
     has_update = any(call.phase is Phase.OPTIMIZER for call in graph.calls)
     if not is_offloaded(graph, OPTIMIZER) or not has_update:
         return graph
-    return cached_on_graph(graph, _WITHOUT_OPTIMIZER, _without_optimizer)
+    return _without_optimizer(graph)
 
 
 def _without_optimizer(graph: Graph) -> Graph:

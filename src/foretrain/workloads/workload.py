@@ -15,6 +15,7 @@ from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph, Spec
 from foretrain.workloads.offload import offloaded
 from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
@@ -90,65 +91,64 @@ class _Entry:
     workload: Workload = field(compare=False)
 
 
-def graph_of(workload: Workload) -> Graph:
-    """The graph of a workload as it is executed: from a cache, re-derived from its family, or traced.
+def executed_graph(workload: Workload) -> ExecutedGraph:
+    """The step of a workload, recorded and as it runs: from a cache, derived from its family, or traced."""
+    return _executed(_Entry(_key(workload, "graph"), workload))
 
-    With `compile`, and by some frameworks, kernels are fused; `fusion.unfused` gives the graph that
-    strategies divide.
-    """
-    return _executed(_graph_of(_Entry(_key(workload, "graph"), workload)))
+
+def executed_graph_at(workload: Workload, batch: int) -> ExecutedGraph:
+    """The step of a workload at another batch size, as `executed_graph`. The last ones stay in memory."""
+    at_batch = workload.at(batch=batch)
+    return _executed_at(_Entry(_key(at_batch, "graph"), at_batch))
+
+
+def graph_of(workload: Workload) -> Graph:
+    """The graph of a workload as it runs: with `compile`, and by some frameworks, kernels are fused."""
+    return executed_graph(workload).graph
 
 
 def graph_at(workload: Workload, batch: int) -> Graph:
-    """The graph of a workload at another batch size, as `graph_of`. The last graphs stay in memory."""
-    at_batch = workload.at(batch=batch)
-    return _executed(_graph_at(_Entry(_key(at_batch, "graph"), at_batch)))
-
-
-def _executed(graph: Graph) -> Graph:
-    from foretrain.workloads.fusion import fused, fuses
-
-    graph = offloaded(graph)
-    return fused(graph) if fuses(graph) else graph
+    """The graph of a workload at another batch size, as `graph_of`."""
+    return executed_graph_at(workload, batch).graph
 
 
 @lru_cache(maxsize=RECENT)
-def _graph_of(entry: _Entry) -> Graph:
+def _executed(entry: _Entry) -> ExecutedGraph:
     if entry.workload.options.precision == "fp16":
         twin = in_bf16(entry.workload)
-        return in_fp16(_graph_of(_Entry(_key(twin, "graph"), twin)))
+        return ExecutedGraph(in_fp16(executed_graph(twin).source))
     if entry.workload.options.fp8_scaling is not None:
         twin = without_scaling(entry.workload)
-        return scaled_as(_graph_of(_Entry(_key(twin, "graph"), twin)), entry.workload)
+        return ExecutedGraph(scaled_as(executed_graph(twin).source, entry.workload))
     if entry.workload.options.attention in ATTENTION_KERNELS:
         for twin in _torch_twins(entry.workload):
-            graph = _graph_of(_Entry(_key(twin, "graph"), twin))
+            graph = executed_graph(twin).source
             if _has_fused_attention(graph):
                 break
-        return with_attention_kernel(graph, entry.workload)
+        return ExecutedGraph(with_attention_kernel(graph, entry.workload))
     cached = cache.find(entry.key)
     if isinstance(cached, Graph):
-        return cached
+        return ExecutedGraph(offloaded(cached))
     derived = _derived(entry.workload)
     if derived is not None:
         return derived
     graph = traced(entry.workload)
     cache.keep(entry.key, graph, entry.workload.source.is_kept)
-    return graph
+    return ExecutedGraph(offloaded(graph))
 
 
 @lru_cache(maxsize=RECENT)
-def _graph_at(entry: _Entry) -> Graph:
+def _executed_at(entry: _Entry) -> ExecutedGraph:
     workload = entry.workload
     assert workload.sizes.batch is not None
     if workload.sizes.batch >= BATCHES[0] and not workload.sizes.real:
         recorded = record_family(workload)
         if recorded is not None:
             try:
-                return recorded.at({"batch": workload.sizes.batch})
+                return recorded.executed_at({"batch": workload.sizes.batch})
             except NotDerivable:
                 pass
-    return _graph_of(entry)
+    return _executed(entry)
 
 
 def traced(workload: Workload) -> Graph:
@@ -202,7 +202,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
     return recorded
 
 
-def _derived(workload: Workload) -> Graph | None:
+def _derived(workload: Workload) -> ExecutedGraph | None:
     batch = workload.sizes.batch
     if batch is None or batch < BATCHES[0]:
         return None
@@ -210,7 +210,7 @@ def _derived(workload: Workload) -> Graph | None:
     if not isinstance(recorded, Family):
         return None
     try:
-        return recorded.at({"batch": batch})
+        return recorded.executed_at({"batch": batch})
     except NotDerivable:
         return None
 

@@ -6,12 +6,9 @@ from dataclasses import replace
 
 import pytest
 from tests.support.planned import planned, request
-from tests.support.shared_home import own_home
 
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.launch_files.catalogue import launch_file, launch_plan, launch_targets
-
-__all__ = ("own_home",)
 
 
 @pytest.fixture(scope="module")

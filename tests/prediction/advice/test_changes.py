@@ -17,7 +17,7 @@ from foretrain.prediction.scenario import Parallelism
 from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import executed_graph_at
 
 ROOFLINE = OperatorCostModel("roofline")
 CONVOLUTIONS = WorkloadRequest("mnist-cnn", batch=64, precision="fp32")
@@ -54,8 +54,7 @@ def test_changes_are_listed_with_their_gain_most_first() -> None:
 
 def test_gain_is_the_ratio_of_speeds() -> None:
     now = evaluated(CONVOLUTIONS, "a100-sxm-80gb")
-    graph = graph_at(workload_of(CONVOLUTIONS), 64)
-    tf32 = replace(graph, settings={**graph.settings, "precision": "tf32"})
+    tf32 = executed_graph_at(workload_of(CONVOLUTIONS), 64).with_settings(precision="tf32")
     then = evaluate(now.context, now.configuration, tf32)
     changes = {each.change: each for each in advised(CONVOLUTIONS, "a100-sxm-80gb")}
     if now.seconds / then.seconds >= MIN_GAIN:

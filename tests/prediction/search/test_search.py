@@ -22,6 +22,7 @@ from foretrain.prediction.search.sketch import AFTER, BEFORE, block_costs, block
 from foretrain.prediction.step.parallel import parallel_step
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.workloads.fusion import ExecutedGraph
 
 
 @cache
@@ -33,15 +34,15 @@ def test_gpt2_is_twelve_equal_blocks_between_two_others() -> None:
     blocks = blocks_of(gpt2())
     assert blocks.names == (BEFORE, *(f"blocks.{number}" for number in range(12)), AFTER)
     assert blocks.counts.tolist() == [1, 12, 1]
-    assert matrix_flop(blocks.condensed) < matrix_flop(gpt2())
+    assert matrix_flop(blocks.condensed.source) < matrix_flop(gpt2())
 
 
 def test_one_block_of_each_kind_gives_the_costs_of_all() -> None:
     """The work of one of each kind, as often as it occurs, is that of the model."""
     blocks = blocks_of(gpt2())
     at = environment("a100-sxm-80gb:4")
-    costs = block_costs(blocks, blocks.condensed, Layout(""), at)
-    whole = parallel_step(gpt2(), Layout(""), 1, at)
+    costs = block_costs(blocks, Layout(""), at)
+    whole = parallel_step(ExecutedGraph(gpt2()), Layout(""), 1, at)
     assert len(costs.forward) == 14
     body = costs.forward.sum() + costs.backward.sum()
     updating = whole.seconds - body
@@ -55,7 +56,7 @@ def test_one_block_of_each_kind_gives_the_costs_of_all() -> None:
 def test_any_model_is_a_row_of_blocks(model: str) -> None:
     of = graph(model)
     blocks = blocks_of(of)
-    costs = block_costs(blocks, blocks.condensed, Layout(""), environment("t4:2"))
+    costs = block_costs(blocks, Layout(""), environment("t4:2"))
     assert len(costs.forward) == len(blocks) == blocks.counts.sum()
     assert (costs.forward >= 0).all()
     assert costs.parameter_bytes.sum() == pytest.approx(4 * of.parameters, rel=0.01)
@@ -73,8 +74,8 @@ def test_sketches_are_near_the_prediction_in_full(strategy: str, micro_batches: 
     of, at = graph("gpt2", batch=8, seq_len=64), environment("a100-sxm-80gb:4")
     layout, blocks = layout_of(strategy, 4, 4), blocks_of(of)
     only = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
-    sketched = sketch(block_costs(blocks, blocks.condensed, only, at), layout, micro_batches, at)
-    whole = parallel_step(of, layout, micro_batches, at)
+    sketched = sketch(block_costs(blocks, only, at), layout, micro_batches, at)
+    whole = parallel_step(ExecutedGraph(of), layout, micro_batches, at)
     assert sketched.seconds == pytest.approx(whole.seconds, rel=0.1)
     assert sketched.fits
 
@@ -82,7 +83,7 @@ def test_sketches_are_near_the_prediction_in_full(strategy: str, micro_batches: 
 def test_sketches_need_less_memory_the_more_is_shared() -> None:
     of, at = gpt2(), environment("a100-sxm-80gb:4")
     blocks = blocks_of(of)
-    costs = block_costs(blocks, blocks.condensed, Layout(""), at)
+    costs = block_costs(blocks, Layout(""), at)
     needed = [
         sketch(costs, layout_of(name, 4, 4), 1, at).bytes for name in ("ddp", "zero1", "zero2", "zero3")
     ]

@@ -22,6 +22,7 @@ from foretrain.prediction.strategies.catalogue import divided, layout_of
 from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Phase
 
 ON = "a100-pcie-40gb:4"
@@ -59,7 +60,10 @@ def test_parts_sum_to_the_step_and_exposed_is_part_of_all(strategy: str, micro_b
 def test_a_slower_network_never_makes_a_step_faster(strategy: str) -> None:
     at, layout = environment(ON), layout_of(strategy, 4, 4)
     slower = replace(at, network=with_factor(at.network, intra=0.25))
-    now, then = parallel_step(gpt2(), layout, 2, at), parallel_step(gpt2(), layout, 2, slower)
+    now, then = (
+        parallel_step(ExecutedGraph(gpt2()), layout, 2, at),
+        parallel_step(ExecutedGraph(gpt2()), layout, 2, slower),
+    )
     assert then.seconds >= now.seconds * (1 - 1e-9)
     assert then.communication_seconds > now.communication_seconds
     if "pp" not in strategy:  # a slower link may be worth other cuts
@@ -70,7 +74,7 @@ def test_a_slower_network_never_makes_a_step_faster(strategy: str) -> None:
 def test_one_device_is_one_device(strategy: str) -> None:
     at = environment("a100-pcie-40gb")
     alone = step_estimate(at.model.priced(gpt2(), at.device))
-    step = parallel_step(gpt2(), layout_of(strategy, 1, 1), 1, at)
+    step = parallel_step(ExecutedGraph(gpt2()), layout_of(strategy, 1, 1), 1, at)
     assert step.seconds == pytest.approx(alone.seconds, rel=1e-3)
     assert step.run.computing_seconds == pytest.approx(alone.device_seconds)
     assert step.traffic == ()
@@ -149,7 +153,7 @@ def test_devices_of_a_layout_are_all_of_the_hardware() -> None:
 def test_the_host_starts_every_exchange_of_divided_layers() -> None:
     """GPT-2 of 12 blocks: two sums in each forward pass and two in each backward pass, and those around."""
     at = environment("a100-sxm-80gb:8")
-    whole = divided(gpt2(), layout_of("tp=2,sp=no", 2, 8))
+    whole = divided(ExecutedGraph(gpt2()), layout_of("tp=2,sp=no", 2, 8))
     step = at.model.priced(whole.graph, at.device)
     plain = call_times(step)
     launched = with_launched_exchanges(plain, whole, step)

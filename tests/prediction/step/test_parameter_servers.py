@@ -15,6 +15,7 @@ from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_s
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.workloads.fusion import ExecutedGraph
 
 ON = "t4:1x4"
 VOICE = graph("voice-conv", batch=20)
@@ -24,12 +25,12 @@ VOICE = graph("voice-conv", batch=20)
 def over_servers(strategy: str, jitter: float = 0.0, on: str = ON, micro_batches: int = 1) -> ParallelStep:
     nodes = 4 if on == ON else 1
     layout = layout_of(strategy, 4, 4 // nodes)
-    return parameter_server_step(VOICE, layout, micro_batches, environment(on), jitter)
+    return parameter_server_step(ExecutedGraph(VOICE), layout, micro_batches, environment(on), jitter)
 
 
 def alone() -> tuple[float, float]:
     """A worker's step without its update, and the update."""
-    step = parallel_step(VOICE, Layout("one"), 1, environment(ON))
+    step = parallel_step(ExecutedGraph(VOICE), Layout("one"), 1, environment(ON))
     updating = float(call_times(step.priced).device[optimizer_start(VOICE) :].sum())
     return step.seconds - updating, updating
 

@@ -14,18 +14,19 @@ from foretrain.prediction.step.parallel import ParallelStep, parallel_step
 from foretrain.prediction.strategies.catalogue import divided, layout_of
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.workloads.fused_kernels import FUSED
-from foretrain.workloads.graph import Graph, Role
+from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.graph import Role
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_at, graph_of
+from foretrain.workloads.workload import executed_graph, executed_graph_at
 
 ON = "a100-sxm-80gb:4"
 DIVISIONS = ["tp=4", "tp=4,sp", "cp=4", "tp=2,sp,cp=2"]
 
 
 @cache
-def graph(compiled: bool, model: str = "llama3.2-1b") -> Graph:
-    return graph_at(
+def graph(compiled: bool, model: str = "llama3.2-1b") -> ExecutedGraph:
+    return executed_graph_at(
         workload_of(WorkloadRequest(model, batch=2, seq_len=512, precision="bf16", compile=compiled)), 2
     )
 
@@ -76,7 +77,7 @@ def test_a_hugging_face_model_in_tensor_and_pipeline_parallel(tmp_path: Path, st
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
     eager, compiled = (
-        graph_of(
+        executed_graph(
             workload_of(
                 WorkloadRequest(f"hf:{tmp_path}", batch=4, seq_len=16, precision="bf16", compile=compile_)
             )

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import pytest
 from tests.support.hand_made_steps import gpt2, graph
 from tests.support.scenarios import predicted, workload
-from tests.support.shared_home import own_home
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
@@ -30,8 +29,6 @@ from foretrain.registry import DuplicateName
 from foretrain.serving.requests.groups import strategy_help
 from foretrain.testing import RegisteredStrategySuite
 from foretrain.workloads.graph import Graph
-
-__all__ = ("own_home",)
 
 ON = "gtx1080ti:4"
 """Four GPUs on PCIe: the gradients of the linear voice model are a network choke there."""

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.scheduling.test_charts import two_jobs
 from tests.support.browser import FONTS, WIDE, Font, Tab, opened_browser
 from tests.support.frontiers import example
 
-from foretrain.serving.html.charts import LineChart, Point, Series, line_chart
-from foretrain.serving.html.drawing import FONT_SIZE, text_width
-from foretrain.serving.html.page import page, section
+from foretrain.serving.html.page import Markup, page, section
 from foretrain.serving.html.plan_report import plan_report
-from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.tables import HeatCell, HeatMap, heat_map
+from foretrain.serving.rendering.html import chart_figure
+from foretrain.serving.views.schedule_charts import schedule_chart
+from foretrain.serving.views.vega import text_width
 from foretrain.units import HOUR
 
 MACHINES = ("aws:p4d.24xlarge", "azure:Standard_NV36ads_A10_v5")
@@ -28,7 +29,8 @@ SCROLLED = """
 """
 TEXTS = """
 [...document.querySelectorAll("svg text")].filter((text) => text.getClientRects().length).map((text) =>
-  [text.textContent, Number(getComputedStyle(text).fontWeight) > 500, text.getComputedTextLength()])
+  [text.textContent, Number(getComputedStyle(text).fontWeight) > 500,
+   parseFloat(getComputedStyle(text).fontSize), text.getComputedTextLength()])
 """
 FONT = pytest.mark.parametrize("font", FONTS, ids=lambda font: font.name)
 OVERLAPS = """
@@ -39,7 +41,8 @@ OVERLAPS = """
   boxes.forEach(([one, a], place) => boxes.slice(place + 1).forEach(([other, b]) => {
     const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
     const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-    if (wide > 1 && high > 3) found.push(one + " / " + other);
+    const isHalo = one == other && Math.abs(a.left - b.left) < 1 && Math.abs(a.top - b.top) < 1;
+    if (wide > 1 && high > 3 && !isHalo) found.push(one + " / " + other);
   }));
   const limit = document.documentElement.clientWidth + 1;
   boxes.forEach(([one, a]) => { if (a.left < -1 || a.right > limit) found.push(one + " leaves the page"); });
@@ -93,8 +96,8 @@ def test_texts_of_charts_have_the_room_reserved_for_them(tab: Tab, report: Path,
     tab.show(width)
     measured = tab.evaluate(TEXTS)
     assert len(measured) > 15
-    for text, is_bold, pixels in measured:
-        assert pixels <= text_width(text, FONT_SIZE, is_bold=is_bold), text
+    for text, is_bold, size, pixels in measured:
+        assert pixels <= text_width(text, size, is_bold=is_bold), text
 
 
 def test_a_font_that_is_missing_is_no_reason_to_skip(tab: Tab, report: Path) -> None:
@@ -153,10 +156,6 @@ def test_tables_sort_by_a_click(tab: Tab, report: Path) -> None:
     assert len(rising) > 2
 
 
-def points(name: str, factor: float) -> tuple[Point, ...]:
-    return tuple(Point(2.0**x, factor * 2**x * 1e-3, "tip", name if x == 5 else "") for x in range(9))
-
-
 def heat(columns: int) -> HeatMap:
     """Times on two machines at batch sizes that double."""
     cells = tuple(
@@ -170,14 +169,9 @@ def heat(columns: int) -> HeatMap:
 
 @FONT
 def test_the_other_charts_fit_too(tab: Tab, tmp_path: Path, font: Font) -> None:
-    lines = LineChart(
-        "Step", "by batch", Axis("batch", Quantity.POWERS_OF_TWO), Axis("time", Quantity.TIME),
-        tuple(Series(name, points(name, place + 1)) for place, name in enumerate(MACHINES)),
-    )  # fmt: skip
+    lines = Markup(chart_figure(schedule_chart(two_jobs())))
     file = tmp_path / "charts.html"
-    file.write_text(
-        page("Charts", "", (), (section("All", heat_map(heat(9)), line_chart(lines)),), ()), "utf-8"
-    )
+    file.write_text(page("Charts", "", (), (section("All", heat_map(heat(9)), lines),), ()), "utf-8")
     tab.open(file)
     tab.use_font(font)
     for width in WIDTHS:

@@ -10,8 +10,6 @@ from tests.support.frontiers import example
 
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.selection import Reason, Verdict
-from foretrain.serving.html.charts import Standing
-from foretrain.serving.html.plan_front import front_info
 from foretrain.serving.html.plan_report import plan_report
 from foretrain.serving.views.plan import why_lost
 from foretrain.units import HOUR, format_duration, format_money
@@ -132,18 +130,6 @@ def test_hostile_names_stay_text() -> None:
     assert report.count("</script>") == 1
     assert "<script>alert" not in report
     assert report.count("&lt;script&gt;") > 20
-
-
-def test_the_chart_holds_every_plan_and_the_front_has_the_numbers_of_the_table() -> None:
-    frontier = limited()
-    info = front_info(frontier)
-    kinds = [dot.standing for dot in info.dots]
-    assert kinds.count(Standing.CHOSEN) == 1
-    assert kinds.count(Standing.EXTRA) == 1
-    assert kinds.count(Standing.FRONT) == len(frontier.front) - 1
-    assert len(info.dots) == len(frontier.plans) + 1
-    numbers = [info.dots[index].labels[-1] for index in frontier.front]
-    assert numbers == [str(place) for place in range(1, len(frontier.front) + 1)]
 
 
 @pytest.mark.parametrize(

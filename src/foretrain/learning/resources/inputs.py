@@ -13,7 +13,7 @@ from foretrain.learning.resources.options import InspectorOptions, need_torch_ge
 from foretrain.learning.resources.samples import RESOURCES, SETTING, TARGETS, WorkerScene
 from foretrain.prediction.step.cpu_workers import WorkerConstants
 from foretrain.store.runs import Floats
-from foretrain.workloads.graph import Graph, Nature, cached_on_graph
+from foretrain.workloads.graph import Graph, Nature, once_per_graph
 from foretrain.workloads.grouping import FEATURES, GroupedGraph, group, nodes_in_proportion
 
 if TYPE_CHECKING:
@@ -106,10 +106,17 @@ def grouped(graph: Graph, options: InspectorOptions) -> GroupedGraph:
         "uniform": min(options.nodes, operators),
         "proportional": nodes_in_proportion([operators]),
     }[options.grouping]
-    known: dict[int, GroupedGraph] = cached_on_graph(graph, "grouped", lambda _: {})
+    known = _grouped_by_nodes(graph)
     if nodes not in known:
         known[nodes] = group(graph, nodes)
     return known[nodes]
+
+
+@once_per_graph
+def _grouped_by_nodes(graph: Graph) -> dict[int, GroupedGraph]:
+    """Where the grouped graphs of a graph are kept, by their number of nodes."""
+    del graph
+    return {}
 
 
 def scaling_of(table: Table) -> Scaling:

@@ -168,7 +168,7 @@ class WorkerScene:
         none = Deviation(0.0, 0.0, False, "constants of the Inspector")
         timed = with_worker_time(self.pace.step, worker_time(self.step, constants), none)
         evaluation = replace(
-            evaluation_of(self.pace.context, self.pace.configuration, self.graph, timed),
+            evaluation_of(self.pace.context, self.pace.configuration, self.pace.executed, timed),
             known_memory=self.pace.memory,
         )
         own = min(1.0, self.step.cores / self.step.workers_on_machine)

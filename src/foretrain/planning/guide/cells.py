@@ -36,9 +36,9 @@ from foretrain.prediction.strategies.catalogue import AUTO, layout_of, words
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.units import HOUR, format_bytes
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.options import ResolvedOptions
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload, executed_graph_at
 
 MILLION = 1_000_000
 
@@ -168,7 +168,7 @@ class GuideSteps:
     """Steps of one workload in any configuration; graphs and memory are computed once."""
 
     workload: Workload
-    graphs: dict[tuple[ResolvedOptions, int], Graph] = field(default_factory=dict)
+    graphs: dict[tuple[ResolvedOptions, int], ExecutedGraph] = field(default_factory=dict)
     memory: dict[Hashable, MemoryEstimate] = field(default_factory=dict)
 
     def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
@@ -176,7 +176,7 @@ class GuideSteps:
         trained = under(context.workload, configuration.layout)
         key = trained.options, configuration.micro_batch
         if key not in self.graphs:
-            self.graphs[key] = graph_at(trained, configuration.micro_batch)
+            self.graphs[key] = executed_graph_at(trained, configuration.micro_batch)
         evaluation = evaluate(context, configuration, self.graphs[key])
         return replace(evaluation, known_memory=self._memory_of(evaluation))
 

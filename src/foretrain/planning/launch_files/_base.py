@@ -10,6 +10,7 @@ import math
 import re
 import shlex
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -61,7 +62,7 @@ class LaunchPlan:
         self._check_layout()
 
     def _check_layout(self) -> None:
-        if not launchers_of(self.layout):
+        if any(each.launchers == frozenset() for each in active_strategies(self.layout)):
             raise InvalidRequest(
                 f"no launcher can start {self.layout.name}; choose {', '.join(plan_words())} or degrees of "
                 "parallelism"
@@ -98,9 +99,10 @@ class LaunchPlan:
         return self.global_batch // (self.layout.replicas * self.micro_batches)
 
 
-def launchers_of(layout: Layout) -> frozenset[str]:
-    """The names of the launch targets that can start a layout."""
-    return frozenset.intersection(*(each.launchers for each in active_strategies(layout)))
+def select_launchers(layout: Layout, known: Iterable[str]) -> frozenset[str]:
+    """Those of the known launch targets that can start a layout."""
+    named = (each.launchers for each in active_strategies(layout))
+    return frozenset(known).intersection(*(names for names in named if names is not None))
 
 
 class LaunchTarget(ABC):

@@ -9,7 +9,7 @@ from functools import cache
 
 from foretrain.errors import InvalidRequest
 from foretrain.planning.frontier import Frontier
-from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget, launchers_of
+from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget, select_launchers
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.registry import Registry, discovered
 
@@ -41,7 +41,7 @@ def launch_targets() -> Registry[LaunchTarget]:
 
 def launch_file(target: str, plan: LaunchPlan) -> LaunchFile:
     """The launch file of a plan for the target of that name."""
-    chosen, able = launch_targets()[target], launchers_of(plan.layout)
+    chosen, able = launch_targets()[target], select_launchers(plan.layout, launch_targets())
     if chosen.name not in able:
         raise InvalidRequest(f"{chosen.name} cannot start {plan.layout.name}; {', '.join(sorted(able))} can")
     return LaunchFile(f"{plan.name}{chosen.suffix}", chosen.text(plan))

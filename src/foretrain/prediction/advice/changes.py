@@ -21,9 +21,8 @@ from foretrain.prediction.collectives.network import network_of, with_factor
 from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.scenario import StepContext
 from foretrain.prediction.step.input_pipeline import STORAGE, InputOptions
-from foretrain.workloads.fusion import unfused
-from foretrain.workloads.graph import Graph
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.workload import executed_graph
 
 MIN_GAIN = 1.02
 """Improvements below this are not listed."""
@@ -127,26 +126,25 @@ def _of_execution(now: Evaluation) -> Iterator[_Change]:
 
 def _with_settings(now: Evaluation, **settings: object) -> Evaluation:
     """The graph at hand with other settings; its kernels are fused anew."""
-    origin = unfused(now.graph)
-    return _with_graph(now, replace(origin, settings={**origin.settings, **settings}))
+    return _with_graph(now, now.executed.with_settings(**settings))
 
 
-def _with_graph(now: Evaluation, graph: Graph) -> Evaluation:
-    return evaluate(now.context, now.configuration, graph)
+def _with_graph(now: Evaluation, executed: ExecutedGraph) -> Evaluation:
+    return evaluate(now.context, now.configuration, executed)
 
 
 def _with_options(now: Evaluation, **options: object) -> Evaluation:
     """The workload traced with other options."""
     workload = now.context.workload
     changed = replace(workload, options=replace(workload.options, **options))  # type: ignore[arg-type]
-    return _with_graph(now, graph_of(changed.at(batch=now.graph.batch)))
+    return _with_graph(now, executed_graph(changed.at(batch=now.graph.batch)))
 
 
 def _with_sdpa(now: Evaluation) -> Evaluation:
     workload = now.context.workload
     sizes = replace(workload.sizes, attention="sdpa", batch=now.graph.batch)
     changed = replace(workload, sizes=sizes, options=replace(workload.options, attention="sdpa"))
-    return _with_graph(now, graph_of(changed))
+    return _with_graph(now, executed_graph(changed))
 
 
 def _of_batch(now: Evaluation, largest_batch: int) -> Iterator[_Change]:
@@ -179,7 +177,7 @@ def _of_input(now: Evaluation) -> Iterator[_Change]:
     options = now.context.input
 
     def fed(changed: InputOptions) -> Callable[[], Evaluation]:
-        return lambda: evaluate(replace(now.context, input=changed), now.configuration, now.graph)
+        return lambda: evaluate(replace(now.context, input=changed), now.configuration, now.executed)
 
     if not options.prefetch:
         yield _Change("prefetching", fed(replace(options, prefetch=True)))
@@ -220,7 +218,7 @@ def _of_links(now: Evaluation) -> Iterator[_Change]:
     network = context.environment.network
 
     def joined(changed: StepContext) -> Callable[[], Evaluation]:
-        return lambda: evaluate(changed, configuration, now.graph)
+        return lambda: evaluate(changed, configuration, now.executed)
 
     if network.intra is not None and network.intra.kind not in _FAST_LINKS:
         link = fast_link(context.hardware)

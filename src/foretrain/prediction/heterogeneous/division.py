@@ -37,8 +37,9 @@ from foretrain.prediction.step.parallel import Environment, parallel_step
 from foretrain.prediction.step.throughput import Throughput, model_flop, peak
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload, executed_graph_at
 
 DDP = "ddp"
 _RATIO = 4
@@ -153,14 +154,14 @@ class GlobalBatch:
         if self.requested_min_batch is not None:
             return self.requested_min_batch
         try:
-            self._graph(1)
+            self._executed(1)
         except InvalidRequest:
             return 2
         return 1
 
     @cached_property
-    def _graph(self) -> Callable[[int], Graph]:
-        return cache(lambda batch: graph_at(self.workload, batch))
+    def _executed(self) -> Callable[[int], ExecutedGraph]:
+        return cache(lambda batch: executed_graph_at(self.workload, batch))
 
     @cached_property
     def _largest(self) -> Callable[[Device, bool, int], int]:
@@ -168,16 +169,16 @@ class GlobalBatch:
         def largest(device: Device, is_parallel: bool, communicators: int) -> int:
             replicas = 2 if is_parallel else 1
             options = MemoryOptions(data_parallel=replicas, communicator_bytes=communicators)
-            if estimate_memory(self._graph(self.samples), device, options).fits:
+            if estimate_memory(self._executed(self.samples).graph, device, options).fits:
                 return self.samples
-            return largest_batch(self._graph, device, options, self.samples)
+            return largest_batch(lambda batch: self._executed(batch).graph, device, options, self.samples)
 
         return largest
 
     def largest(self, group: Hardware, devices: int, network: Network) -> int:
         """The largest batch, up to the global one, that fits a device of a group in a step of `devices`."""
         layout = layout_of(DDP, devices, network.devices_per_node)
-        communicators = communicator_bytes(self._graph(self.min_batch), layout, network)
+        communicators = communicator_bytes(self._executed(self.min_batch).graph, layout, network)
         return self._largest(group.device, devices > 1, communicators)
 
     def capacity(self, groups: Sequence[Hardware], network: Network) -> int:
@@ -254,10 +255,9 @@ class GlobalBatch:
         environment = Environment(group.device, network, self.model)
         context = StepContext(self.workload, group, environment, self.input, self.jitter)
         configuration = StepConfiguration(layout_of(DDP, devices, network.devices_per_node), batch)
-        graph = self._graph(batch)
-        return evaluation_of(
-            context, configuration, graph, parallel_step(graph, configuration.layout, 1, environment)
-        )
+        executed = self._executed(batch)
+        step = parallel_step(executed, configuration.layout, 1, environment)
+        return evaluation_of(context, configuration, executed, step)
 
     @cached_property
     def _curves(self) -> Callable[[Groups, Network], tuple[_Curve, ...]]:

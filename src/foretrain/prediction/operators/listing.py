@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, cached_on_graph
+from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
 from foretrain.workloads.rules import operators
 
@@ -254,9 +254,10 @@ class Listing:
         return np.asarray(self.kinds == KINDS.index(Kind.UNKNOWN), bool)
 
 
+@once_per_graph
 def listing_of(graph: Graph) -> Listing:
-    """The operators of a graph; cached with the graph."""
-    return cached_on_graph(graph, "listing", lambda it: Listing(operators(it)))
+    """The operators of a graph, listed once per graph."""
+    return Listing(operators(graph))
 
 
 @lru_cache(maxsize=8)

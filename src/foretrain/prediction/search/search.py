@@ -31,9 +31,9 @@ from foretrain.prediction.strategies.mixed_precision import mixed_precision, sto
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
 from foretrain.workloads.family import Family
-from foretrain.workloads.fusion import unfused
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.options import ResolvedOptions
-from foretrain.workloads.workload import BATCHES, Workload, graph_at, record_family
+from foretrain.workloads.workload import BATCHES, Workload, executed_graph_at, record_family
 
 RETURNED = 3
 """Evaluations that a ranking holds."""
@@ -166,7 +166,7 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
         return (workload.options.checkpoint_activations,)
     try:
         divided = stored_as(_checkpointed(workload, True), MixedPrecision.FP32_GRADIENTS)
-        graph_at(divided, 1 if workload.sizes.batch == 1 else 2)
+        executed_graph_at(divided, 1 if workload.sizes.batch == 1 else 2)
     except ForetrainError:
         return (False,)
     return (False, True)
@@ -255,12 +255,12 @@ class _DivisibleModel:
 
     @cached_property
     def _feasible_tensor_degrees(self) -> Sequence[int]:
-        return feasible_tensor_degrees(self.blocks.condensed, self.context.hardware.devices_per_node)
+        return feasible_tensor_degrees(self.blocks.condensed.source, self.context.hardware.devices_per_node)
 
     @cached_property
     def context_degrees(self) -> list[int]:
         """Powers of two that long sequences can be divided by; short sequences are not divided."""
-        graph = self.blocks.condensed
+        graph = self.blocks.condensed.source
         if graph.tokens < LONG * graph.samples:
             return [1]
         return [1, *_powers_of_two(feasible_context_degrees(graph, _MAX_CONTEXT))]
@@ -268,7 +268,7 @@ class _DivisibleModel:
     @cached_property
     def expert_degrees(self) -> list[int]:
         """Powers of two that experts can be distributed over."""
-        feasible = feasible_expert_degrees(self.blocks.condensed, self.context.hardware.devices)
+        feasible = feasible_expert_degrees(self.blocks.condensed.source, self.context.hardware.devices)
         return [1, *_powers_of_two(feasible)]
 
     @cached_property
@@ -286,7 +286,7 @@ class _DivisibleModel:
             divided = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
             try:
                 blocks = self._blocks_at(micro_batch)
-                costs = block_costs(blocks, blocks.condensed, divided, self.context.environment)
+                costs = block_costs(blocks, divided, self.context.environment)
                 self.cached_costs[key] = costs
             except ForetrainError:
                 self.cached_costs[key] = None
@@ -295,12 +295,10 @@ class _DivisibleModel:
     def _blocks_at(self, micro_batch: int) -> Blocks:
         """The blocks at another batch size; from the family of graphs where there is one."""
         if self.family is None:
-            return blocks_of(unfused(graph_at(self.context.workload, micro_batch)))
+            return blocks_of(executed_graph_at(self.context.workload, micro_batch).source)
         sized = self.family.at({"batch": micro_batch})
-        condensed = self.blocks.condensed.with_specs(
-            sized.specs, batch=sized.batch, samples=sized.samples, tokens=sized.tokens
-        )
-        return replace(self.blocks, condensed=condensed)
+        first = self.blocks.condensed
+        return replace(self.blocks, condensed=ExecutedGraph(first.source.with_sizes_of(sized), first))
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,7 +325,7 @@ class _Models:
 
 
 def _divisible_model(context: StepContext) -> _DivisibleModel:
-    blocks = blocks_of(unfused(graph_at(context.workload, BATCHES[0])))
+    blocks = blocks_of(executed_graph_at(context.workload, BATCHES[0]).source)
     return _DivisibleModel(context, record_family(context.workload), blocks)
 
 

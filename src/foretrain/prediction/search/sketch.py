@@ -81,6 +81,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
 from foretrain.prediction.strategies.pipeline.stages import stage_programs
 from foretrain.prediction.strategies.program import Axis, Program, group_along, neighbours, unit_of
 from foretrain.prediction.strategies.sharded import item_bytes
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase, Role
 
 BEFORE, AFTER = "(start)", "(end)"
@@ -93,7 +94,7 @@ class Blocks:
 
     names: tuple[str, ...]
     kind_of: NDArray[np.int64]
-    condensed: Graph
+    condensed: ExecutedGraph
 
     def __len__(self) -> int:
         return len(self.names)
@@ -119,7 +120,7 @@ def blocks_of(graph: Graph) -> Blocks:
     kept = set(first.values())
     stage_of_call = np.array([0 if unit in kept else 1 for unit in unit_of_call], np.int64)
     (part,) = stage_programs(Program(graph), stage_of_call, 1)
-    return Blocks(tuple(names), kind_of, part.program.graph)
+    return Blocks(tuple(names), kind_of, ExecutedGraph(part.program.graph))
 
 
 def _units(graph: Graph) -> list[str | None]:
@@ -229,9 +230,9 @@ class Sketch:
     fits: bool
 
 
-def block_costs(blocks: Blocks, graph: Graph, layout: Layout, at: Environment) -> BlockCosts:
-    """The costs of blocks whose condensed graph is `graph`, divided by a layout."""
-    program = divided(graph, layout)
+def block_costs(blocks: Blocks, layout: Layout, at: Environment) -> BlockCosts:
+    """The costs of blocks, divided by a layout."""
+    program = divided(blocks.condensed, layout)
     graph = program.graph
     step = at.model.priced(graph, at.device)
     times = with_launched_exchanges(call_times(step), program, step)

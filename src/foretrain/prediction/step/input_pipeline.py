@@ -25,7 +25,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.facts.links import link
 from foretrain.facts.sheets import data_root, read_toml
-from foretrain.workloads.graph import Graph, Role, cached_on_graph
+from foretrain.workloads.graph import Graph, Role, once_per_graph
 
 READING, DECODING, COPYING = "reading samples", "decoding samples", "copying to the device"
 STORAGE = "nvme"
@@ -153,12 +153,9 @@ def _copying(graph: Graph, device: Device) -> Part | None:
     return _part(COPYING, "copying", input_bytes(graph) / rate, f"link {name}")
 
 
+@once_per_graph
 def input_bytes(graph: Graph) -> int:
     """Bytes of the inputs of a step, as they are copied to the device."""
-    return cached_on_graph(graph, "input_bytes", _input_bytes)
-
-
-def _input_bytes(graph: Graph) -> int:
     return sum(graph.specs[buffer.spec].bytes for buffer in graph.buffers if buffer.role is Role.INPUT)
 
 

@@ -49,7 +49,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline, StageLayers
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, group_along, neighbours
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
 
@@ -133,15 +133,17 @@ class ParallelStep:
         return sum(each.bytes for each in self.traffic)
 
 
-def parallel_step(graph: Graph, layout: Layout, micro_batches: int, at: Environment) -> ParallelStep:
-    """The step of `graph` (one micro-batch of one replica) on the devices of a layout."""
+def parallel_step(
+    executed: ExecutedGraph, layout: Layout, micro_batches: int, at: Environment
+) -> ParallelStep:
+    """The step of `executed` (one micro-batch of one replica) on the devices of a layout."""
     if layout.devices > 1 and not at.model.knows_operators:
         raise InvalidRequest(
             f"this cost model predicts whole steps on one device only, not on {layout.devices} devices; use "
             "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
             "placements"
         )
-    whole = replace(divided(graph, layout), micro_batches=micro_batches)
+    whole = replace(divided(executed, layout), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
     times = with_launched_exchanges(call_times(step), whole, step)
     times = replication(layout).call_times(times, whole, layout)

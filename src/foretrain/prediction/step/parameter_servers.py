@@ -19,17 +19,18 @@ from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.gradients import gradients, optimizer_start
 from foretrain.prediction.strategies.layout import Layout, PsUpdate
 from foretrain.prediction.strategies.program import Axis
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.fusion import ExecutedGraph
 
 NOTE = "assumes that servers update parameters as fast as a worker's device"
 
 
 def parameter_server_step(
-    graph: Graph, layout: Layout, micro_batches: int, at: Environment, jitter: float
+    executed: ExecutedGraph, layout: Layout, micro_batches: int, at: Environment, jitter: float
 ) -> ParallelStep:
     """The step of workers with parameter servers; `jitter` is the coefficient of variation of their times."""
     assert layout.servers is not None
-    alone = parallel_step(graph, Layout(layout.name), micro_batches, at)
+    graph = executed.graph
+    alone = parallel_step(executed, Layout(layout.name), micro_batches, at)
     updating = float(call_times(alone.priced).device[optimizer_start(graph) :].sum())
     size = float(sum(gradient.bytes for gradient in gradients(graph)))
     message = _message(size / layout.servers.servers, at)

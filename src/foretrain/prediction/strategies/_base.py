@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from foretrain.prediction.stragglers import WorkerTimes
     from foretrain.prediction.strategies.layout import Layout, PsUpdate
 
-TORCHRUN_BASED = frozenset({"torchrun", "slurm", "skypilot", "ray"})
-"""Launchers that start one process per device with torchrun's environment."""
-
 ExchangeSeconds = Callable[[Verb, Floats, tuple[Axis, ...]], Floats]
 """Seconds of exchanges by verb, bytes and axes; messages are sent in buckets."""
 
@@ -58,15 +55,16 @@ class Strategy(ABC):
     """A strategy to parallelise a training step. Methods that are not overridden change nothing.
 
     `name` is its key in the registry, `words` are single words that select it, `keys` are its keys in a list
-    of degrees, and `form` is how help texts show it. `launchers` can start it. `plan_words` are the texts
-    that `plan` compares. `has_jitter` is whether its devices wait for the slowest of them.
+    of degrees, and `form` is how help texts show it. `launchers` are the launch targets that can start it,
+    None for all of them. `plan_words` are the texts that `plan` compares. `has_jitter` is whether its devices
+    wait for the slowest of them.
     """
 
     name: ClassVar[str]
     words: ClassVar[tuple[str, ...]] = ()
     keys: ClassVar[tuple[str, ...]] = ()
     form: ClassVar[str]
-    launchers: ClassVar[frozenset[str]] = TORCHRUN_BASED
+    launchers: ClassVar[frozenset[str] | None] = None
     plan_words: ClassVar[tuple[str, ...]] = ()
     has_jitter: ClassVar[bool] = True
     order: ClassVar[int] = 50

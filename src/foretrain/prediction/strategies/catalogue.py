@@ -15,8 +15,7 @@ from foretrain.prediction.strategies._base import Shards, Strategy
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program, compiled
 from foretrain.registry import Registry, discovered
-from foretrain.workloads.fusion import unfused
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.fusion import ExecutedGraph
 
 AUTO = "auto"
 _known: list[Strategy] = []
@@ -108,15 +107,15 @@ def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
     return layout
 
 
-def divided(graph: Graph, layout: Layout) -> Program:
+def divided(step: ExecutedGraph, layout: Layout) -> Program:
     """The program of one device with divided layers, compiled if the workload is.
 
     Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards.
     """
-    whole = program = Program(unfused(graph))
+    whole = program = Program(step.source)
     for each in strategies().values():
         program = each.divide(program, layout)
-    return compiled(Program(graph) if program is whole else program)
+    return Program(step.graph) if program is whole else compiled(program)
 
 
 def _unknown(text: str) -> str:

@@ -38,7 +38,7 @@ from foretrain.prediction.strategies.division.rules import (
 from foretrain.prediction.strategies.division.shapes import WHOLE, outer_at, size_at
 from foretrain.prediction.strategies.layout import Layout, whole_number
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role, cached_on_graph
+from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role, once_per_graph
 
 _ATTENTION = "foretrain.attention"
 _VERBS = {SUM: Verb.ALL_REDUCE, GATHER: Verb.ALL_GATHER}
@@ -73,9 +73,10 @@ def feasible_context_degrees(graph: Graph, most: int) -> tuple[int, ...]:
     return common_degrees(sizes, most)
 
 
+@once_per_graph
 def context_flow(graph: Graph) -> Flow:
-    """The tensors of a step that context parallelism divides, for any degree; cached with the graph."""
-    return cached_on_graph(graph, "context_flow", lambda it: _walk(it).run())
+    """The tensors of a step that context parallelism divides, for any degree; derived once per graph."""
+    return _walk(graph).run()
 
 
 def _walk(graph: Graph) -> Walk:

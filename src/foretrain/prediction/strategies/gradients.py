@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from foretrain.prediction.strategies.program import Axis, Program, When
-from foretrain.workloads.graph import Graph, Phase, Role, cached_on_graph
+from foretrain.workloads.graph import Graph, Phase, Role, once_per_graph
 
 BUCKET_BYTES = 25 << 20
 """DistributedDataParallel's `bucket_cap_mb`."""
@@ -74,22 +74,16 @@ def bucketed(
         yield Bucket(elements, size, last.ready)
 
 
+@once_per_graph
 def optimizer_start(graph: Graph) -> int:
     """The first call of the optimizer, or the number of calls without one."""
-    return cached_on_graph(graph, "optimizer_start", _first_update)
-
-
-def _first_update(graph: Graph) -> int:
     calls = enumerate(graph.calls)
     return next((index for index, call in calls if call.phase is Phase.OPTIMIZER), len(graph.calls))
 
 
+@once_per_graph
 def forward_end(graph: Graph) -> int:
     """The first call after the forward pass."""
-    return cached_on_graph(graph, "forward_end", _first_after_forward)
-
-
-def _first_after_forward(graph: Graph) -> int:
     calls = enumerate(graph.calls)
     return next((index for index, call in calls if call.phase is not Phase.FORWARD), len(graph.calls))
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives._base import Group, Verb
-from foretrain.workloads.fusion import executed_fusion, fused, fuses, is_fused
+from foretrain.workloads.fusion import executed_fusion, fuses
 from foretrain.workloads.graph import Graph
 
 
@@ -115,12 +115,9 @@ class Program:
 
 def compiled(program: Program) -> Program:
     """The program with the fused kernels of its compiler or framework; no kernel spans an exchange."""
-    graph = program.graph
-    if not fuses(graph) or is_fused(graph):
+    if not fuses(program.graph):
         return program
-    if not program.exchanges:
-        return replace(program, graph=fused(graph))
-    result = executed_fusion(graph, [(each.after, each.before) for each in program.exchanges])
+    result = executed_fusion(program.graph, [(each.after, each.before) for each in program.exchanges])
     exchanges = tuple(
         exchange._replace(
             after=result.place[exchange.after] if exchange.after >= 0 else exchange.after,

@@ -34,7 +34,7 @@ from foretrain.prediction.strategies.division.megatron import Megatron
 from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
 from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
-from foretrain.workloads.graph import Graph, cached_on_graph
+from foretrain.workloads.graph import Graph, once_per_graph
 
 _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb.ALL_GATHER}
 
@@ -78,10 +78,18 @@ def divides_sequence(graph: Graph, degree: int) -> bool:
 
 
 def tensor_flow(graph: Graph, sequence_parallel: bool = False) -> Flow:
-    """The tensors of a step that tensor parallelism divides, for any degree; cached with the graph."""
-    return cached_on_graph(
-        graph, f"tensor_flow_{sequence_parallel}", lambda it: Megatron(it, sequence_parallel).flow()
-    )
+    """The tensors of a step that tensor parallelism divides, for any degree; derived once per graph."""
+    return _flow_with_divided_sequence(graph) if sequence_parallel else _flow(graph)
+
+
+@once_per_graph
+def _flow(graph: Graph) -> Flow:
+    return Megatron(graph, False).flow()
+
+
+@once_per_graph
+def _flow_with_divided_sequence(graph: Graph) -> Flow:
+    return Megatron(graph, True).flow()
 
 
 def _binding(flow: Flow) -> list[Constraint]:

@@ -25,9 +25,10 @@ def run(request: ConvergeRequest, output: ConvergeOutput) -> None:
 
     answer = verbs.converge(request)
     if output.plot is not None:
-        from foretrain.serving.plots import draw_convergence
+        from foretrain.serving.rendering.charts import save_chart
+        from foretrain.serving.views.charts import fan_chart
 
-        draw_convergence(answer, output.plot)
+        save_chart(fan_chart(answer), output.plot)
     print_answer(answer, output.json, () if output.plot is None else (f"Plot: {output.plot}",))
 
 

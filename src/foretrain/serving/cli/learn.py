@@ -37,7 +37,7 @@ def run(request: LearnRequest, output: LearnOutput) -> None:
     if output.save is not None and not is_model_file(output.save):
         raise InvalidRequest(f"--save {output.save}: end the name in .json")
     if output.plot is not None:
-        from foretrain.serving.plots import check_format
+        from foretrain.serving.rendering.charts import check_format
 
         check_format(output.plot)
     with spinner("Learning") as progress:
@@ -45,9 +45,10 @@ def run(request: LearnRequest, output: LearnOutput) -> None:
     if output.save is not None:
         save(answer.model, output.save)
     if output.plot is not None:
-        from foretrain.serving.plots import draw_residuals
+        from foretrain.serving.rendering.charts import save_chart
+        from foretrain.serving.views.charts import residuals_chart
 
-        draw_residuals(answer, output.plot)
+        save_chart(residuals_chart(answer), output.plot)
     written = {"Model": output.save, "Plot": output.plot}
     lines = [f"{what}: {file}" for what, file in written.items() if file is not None]
     print_answer(answer, output.json, lines)

@@ -31,7 +31,7 @@ def run(request: MeasureRequest, output: MeasureOutput) -> int:
     """Run and watch the command; its exit code is that of foretrain."""
     from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
-    from foretrain.serving.plots import check_format
+    from foretrain.serving.rendering.charts import check_format
 
     if output.plot is not None:
         check_format(output.plot)
@@ -53,10 +53,11 @@ def _note(text: str) -> None:
 def _draw(answer: Measured, file: Path) -> None:
     """Draw the run; what fails here is reported and does not change the exit code."""
     from foretrain.errors import ForetrainError
-    from foretrain.serving.plots import draw_run
+    from foretrain.serving.rendering.charts import save_chart
+    from foretrain.serving.views.charts import run_chart
 
     try:
-        draw_run(answer.report, file)
+        save_chart(run_chart(answer.report), file)
     except (ForetrainError, OSError) as error:
         sys.stderr.write(f"error: {file} is not drawn: {error}\n")
 

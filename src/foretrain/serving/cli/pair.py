@@ -22,8 +22,9 @@ def run(request: PairRequest, output: PairOutput) -> None:
     """Print slowdowns and verdict."""
     from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import print_answer, spinner
-    from foretrain.serving.plots import check_format, draw_pair
+    from foretrain.serving.rendering.charts import check_format, save_chart
     from foretrain.serving.verbs.consumption import pair
+    from foretrain.serving.views.charts import pair_chart
 
     if output.plot is not None:
         check_format(output.plot)
@@ -33,7 +34,7 @@ def run(request: PairRequest, output: PairOutput) -> None:
         print_answer(answer, output.json)
         return
     if output.plot is not None:
-        draw_pair(answer, output.plot)
+        save_chart(pair_chart(answer), output.plot)
     print_answer(answer, output.json)
 
 

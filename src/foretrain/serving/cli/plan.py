@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from foretrain.planning.frontier import Frontier
 
 
+def launcher_help() -> str:
+    """The launch targets, as their registry lists them."""
+    from foretrain.planning.launch_files.catalogue import launch_targets
+
+    return f"Write a launch file: {', '.join(launch_targets())}."
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanOutput(Output):
     """What `plan` prints and writes."""
@@ -26,9 +33,7 @@ class PlanOutput(Output):
         panel=OUTPUT,
         metavar="NAME",
     )
-    emit: str | None = option(
-        TEXT, "Write a launch file: torchrun, slurm, skypilot or ray.", panel=OUTPUT, metavar="LAUNCHER"
-    )
+    emit: str | None = option(TEXT, launcher_help, panel=OUTPUT, metavar="LAUNCHER")
     emit_to: Path | None = option(
         FILE, "Path of the launch file (default: a standard name in the current folder).", panel=OUTPUT
     )

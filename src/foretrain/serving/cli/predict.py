@@ -70,12 +70,13 @@ def _write_timeline(prediction: Prediction, file: Path) -> None:
 
 def _draw_scaling(prediction: Prediction, file: Path) -> None:
     from foretrain.errors import InvalidRequest
-    from foretrain.serving.plots import draw_scaling_curve
+    from foretrain.serving.rendering.charts import save_chart
+    from foretrain.serving.views.charts import scaling_chart
 
     curve = prediction.parallelism.scaling
     if curve is None:
         raise InvalidRequest("--plot draws how a step scales: name more than one device, with --advice")
-    draw_scaling_curve(curve, prediction.workload.source.name, file)
+    save_chart(scaling_chart(curve, prediction.workload.source.name), file)
 
 
 COMMAND = Command(

@@ -25,9 +25,10 @@ def run(request: RentOrBuyRequest, output: RentOrBuyOutput) -> None:
 
     answer = verbs.rent_or_buy(request)
     if output.plot is not None:
-        from foretrain.serving.plots import draw_rent_or_buy
+        from foretrain.serving.rendering.charts import save_chart
+        from foretrain.serving.views.charts import cost_chart
 
-        draw_rent_or_buy(answer, output.plot)
+        save_chart(cost_chart(answer), output.plot)
     print_answer(answer, output.json, () if output.plot is None else (f"Plot: {output.plot}",))
 
 

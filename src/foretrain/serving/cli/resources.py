@@ -22,8 +22,9 @@ def run(request: ResourcesRequest, output: ResourcesOutput) -> None:
     """Print the four resources, and the table of changes."""
     from foretrain.answers import Infeasible
     from foretrain.serving.cli.terminal import print_answer, spinner
-    from foretrain.serving.plots import check_format, draw_consumption
+    from foretrain.serving.rendering.charts import check_format, save_chart
     from foretrain.serving.verbs.consumption import resources
+    from foretrain.serving.views.charts import consumption_chart
 
     if output.plot is not None:
         check_format(output.plot)
@@ -33,7 +34,7 @@ def run(request: ResourcesRequest, output: ResourcesOutput) -> None:
         print_answer(answer, output.json)
         return
     if output.plot is not None:
-        draw_consumption(answer, output.plot)
+        save_chart(consumption_chart(answer), output.plot)
     print_answer(answer, output.json)
 
 

@@ -26,9 +26,10 @@ def run(request: ScalingRequest, output: ScalingOutput) -> None:
     with spinner("Scaling") as progress:
         answer = verbs.scaling(request, progress)
     if output.plot is not None:
-        from foretrain.serving.plots import draw_step_scaling
+        from foretrain.serving.rendering.charts import save_chart
+        from foretrain.serving.views.charts import step_scaling_chart
 
-        draw_step_scaling(answer, output.plot)
+        save_chart(step_scaling_chart(answer), output.plot)
     print_answer(answer, output.json, () if output.plot is None else (f"Plot: {output.plot}",))
 
 

@@ -40,7 +40,7 @@ def _check_files(output: SimulateOutput) -> None:
     """Refuse files that cannot be written before anything is simulated."""
     check_file("--html", output.html)
     if output.plot is not None:
-        from foretrain.serving.plots import check_format
+        from foretrain.serving.rendering.charts import check_format
 
         check_format(output.plot)
 
@@ -57,9 +57,11 @@ def _write_files(answer: Outcome | Comparison, output: SimulateOutput) -> list[s
         lines.append(f"Report: {output.html}")
     if output.plot is not None:
         from foretrain.scheduling.accounting import Comparison
-        from foretrain.serving.schedule_plots import draw_schedule
+        from foretrain.serving.rendering.charts import save_chart
+        from foretrain.serving.views.schedule_charts import schedule_chart
 
-        draw_schedule(answer.best if isinstance(answer, Comparison) else answer, output.plot)
+        best = answer.best if isinstance(answer, Comparison) else answer
+        save_chart(schedule_chart(best), output.plot)
         lines.append(f"Plot: {output.plot}")
     return lines
 

@@ -8,11 +8,10 @@ from foretrain.estimates import Quantiles
 from foretrain.jobs.job import Job, JobPart, Saving
 from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
 from foretrain.prediction.answer import Prediction, StepPart
-from foretrain.serving.html.bars import Slice, Stack, stacked_bar
-from foretrain.serving.html.charts import LineChart, Point, Series, line_chart
 from foretrain.serving.html.page import Markup, paragraph, section
-from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.tables import Cell, Column, table
+from foretrain.serving.rendering.html import chart_figure
+from foretrain.serving.views.charts import parts_chart, scaling_chart
 from foretrain.serving.views.wording import between, percent, sentence
 from foretrain.units import format_bytes, format_duration
 
@@ -22,16 +21,10 @@ _HARDLY = 0.05
 def job_section(job: Job) -> Markup:
     """What the time of the job goes to, and what is least certain about it."""
     took = format_duration(job.seconds.p50)
-    stack = _times(
-        f"{took} for {job.steps:,} steps",
-        "Parts of the job's time, one after the other.",
-        "part of the job",
-        job.parts,
-        job.seconds,
-    )
+    title = f"{took} for {job.steps:,} steps"
     return section(
         "Where the job's time goes",
-        stacked_bar(stack, format_duration),
+        *_times(title, "Parts of the job's time, one after the other.", job.parts, job.seconds),
         paragraph(f"{_saved(job.saving)}; {_interruptions(job.interruptions)}."),
         _uncertainty(job),
     )
@@ -40,19 +33,13 @@ def job_section(job: Job) -> Markup:
 def step_section(prediction: Prediction) -> Markup:
     """What a step consists of, and what sets its pace."""
     step, throughput = prediction.step, prediction.throughput
-    stack = _times(
-        f"{format_duration(step.seconds.p50)} a step",
-        "Parts of one training step that take time.",
-        "part of a step",
-        step.parts,
-        step.seconds,
-    )
+    title = f"{format_duration(step.seconds.p50)} a step"
     tokens = throughput.tokens_per_second
     speed = f"{throughput.samples_per_second:,.0f} samples/s"
     speed += "" if tokens is None else f", {tokens:,.0f} tokens/s"
     return section(
         "Where a step's time goes",
-        stacked_bar(stack, format_duration),
+        *_times(title, "Parts of one training step that take time.", step.parts, step.seconds),
         paragraph(
             f"{speed}, {percent(throughput.mfu, 1)} of the devices' arithmetic; "
             f"{prediction.knowledge_class.sentence}. {sentence(prediction.bottleneck.verdict)}"
@@ -62,22 +49,23 @@ def step_section(prediction: Prediction) -> Markup:
 
 
 def _times(
-    title: str, description: str, part_header: str, parts: Sequence[JobPart | StepPart], seconds: Quantiles
-) -> Stack:
-    """Parts of a time as a bar, with what each rests on."""
-    return Stack(
-        title=title,
-        subtitle=_range(seconds, format_duration),
-        description=description,
-        slices=tuple(
-            Slice(part.name, part.seconds, format_duration(part.seconds), part.source) for part in parts
-        ),
-        total_text=format_duration(seconds.p50),
-        part_header=part_header,
-        value_header="time",
-        note_header="rests on",
-        ends=(seconds.p10, seconds.p90),
+    title: str, description: str, parts: Sequence[JobPart | StepPart], seconds: Quantiles
+) -> tuple[Markup, Markup]:
+    """Parts of a time as a bar, and as a table with what each rests on."""
+    sizes = [(part.name, part.seconds) for part in parts]
+    chart = parts_chart(
+        f"{title}, {_range(seconds, format_duration)}", description, sizes, format_duration, seconds
     )
+    columns = [Column("part", class_="keep"), Column("time", right=True), Column("share", right=True),
+               Column("rests on", class_="source")]  # fmt: skip
+    total = sum(part.seconds for part in parts) or 1.0
+    rows = [
+        (part.name, format_duration(part.seconds), percent(part.seconds / total, 1), part.source)
+        for part in parts
+        if part.seconds > 0
+    ]
+    footer = ("total", format_duration(seconds.p50), "", "")
+    return Markup(chart_figure(chart)), table(columns, rows, footer=footer)
 
 
 def memory_section(prediction: Prediction) -> Markup:
@@ -85,22 +73,19 @@ def memory_section(prediction: Prediction) -> Markup:
     memory, device = prediction.memory, prediction.cluster.groups[0].device
     capacity = format_bytes(memory.capacity_bytes)
     verdict = "fits into" if memory.fits else "does not fit into"
-    stack = Stack(
-        title=f"{format_bytes(memory.bytes.p50)} {verdict} the {capacity} of {device.id}",
-        subtitle=_range(memory.bytes, format_bytes),
-        description="Memory of the fullest device by use, against all it has.",
-        slices=tuple(Slice(part.name, part.bytes, format_bytes(part.bytes)) for part in memory.parts),
-        total_text=format_bytes(memory.bytes.p50),
-        part_header="use of memory",
-        value_header="size",
-        capacity=memory.capacity_bytes,
-        capacity_text=capacity,
-        ends=(memory.bytes.p10, memory.bytes.p90),
+    chart = parts_chart(
+        f"{format_bytes(memory.bytes.p50)} {verdict} the {capacity} of {device.id}, "
+        f"{_range(memory.bytes, format_bytes)}",
+        "Memory of the fullest device by use, against all it has.",
+        [(part.name, part.bytes) for part in memory.parts],
+        format_bytes,
+        memory.bytes,
+        memory.capacity_bytes,
     )
     largest = f"{memory.largest_batch:,}" if memory.largest_batch else "none"
     return section(
         "Memory",
-        stacked_bar(stack, format_bytes),
+        Markup(chart_figure(chart)),
         paragraph(f"Largest batch for each device that fits: {largest}."),
     )
 
@@ -116,7 +101,7 @@ def scaling_section(curve: ScalingCurve | None) -> Markup:
     ]  # fmt: skip
     rows = [_scaling_row(point) for point in curve.points]
     marked = frozenset(number for number, point in enumerate(curve.points) if point.devices == curve.best)
-    chart = line_chart(_scaling_chart(curve, fixed)) if len(curve.points) > 1 else ""
+    chart = Markup(chart_figure(scaling_chart(curve))) if len(curve.points) > 1 else ""
     verdict = f"With {fixed}, the step fits on none of these numbers of GPUs."
     if curve.best is not None:
         verdict = (
@@ -129,42 +114,6 @@ def scaling_section(curve: ScalingCurve | None) -> Markup:
         chart,
         table(columns, rows, marked=marked),
     )
-
-
-def _scaling_chart(curve: ScalingCurve, fixed: str) -> LineChart:
-    """Samples per second over devices. The ideal line keeps the efficiency of the fewest devices."""
-    words = {curve.knee: "worth doubling to here", curve.best: "most samples/s"}
-    first = curve.points[0]
-    predicted = tuple(
-        Point(
-            point.devices,
-            point.samples_per_second,
-            _scaling_tip(point),
-            words.get(point.devices, ""),
-            is_hollow=not point.fits,
-        )
-        for point in curve.points
-    )
-    ideal = tuple(
-        Point(point.devices, point.samples_per_second / point.efficiency, "")
-        for point in (first, curve.points[-1])
-        if point.efficiency > 0
-    )
-    hollow = " Hollow: does not fit into memory." if any(not point.fits for point in curve.points) else ""
-    return LineChart(
-        title=f"Samples per second, {fixed}",
-        description="Predicted throughput against the number of GPUs, and perfect scaling.",
-        x=Axis("GPUs", Quantity.POWERS_OF_TWO),
-        y=Axis("samples/s", Quantity.NUMBER),
-        series=(Series("perfect scaling", ideal, is_ideal=True), Series("predicted", predicted)),
-        caption=hollow.strip(),
-    )
-
-
-def _scaling_tip(point: ScalingPoint) -> str:
-    speed = f"{point.samples_per_second:,.0f} samples/s"
-    tip = f"{point.devices} GPUs: {speed}, {percent(point.efficiency)} efficient"
-    return tip if point.fits else f"{tip}; does not fit"
 
 
 def _scaling_row(point: ScalingPoint) -> tuple[Cell | str, ...]:

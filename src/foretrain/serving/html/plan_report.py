@@ -27,9 +27,11 @@ from foretrain.serving.html.page import (
     ranged,
     section,
 )
-from foretrain.serving.html.plan_front import exclusions_section, front_chart, front_section, losers_section
+from foretrain.serving.html.plan_front import exclusions_section, front_section, losers_section
 from foretrain.serving.html.tables import Cell, Column, table
+from foretrain.serving.rendering.html import chart_figure
 from foretrain.serving.views import plan as words
+from foretrain.serving.views.charts import front_chart
 from foretrain.serving.views.wording import SPACE, amount, between, percent, probability, sentence, together
 from foretrain.units import format_bytes, format_duration, format_money
 
@@ -41,7 +43,7 @@ def plan_report(frontier: Frontier, command: str = "", made_on: str = "") -> str
         kicker=" · ".join(part for part in ("foretrain plan", made_on) if part),
         opening=(_answer(frontier), _figures(frontier)),
         sections=(
-            front_section(frontier, front_chart(frontier)),
+            front_section(frontier, Markup(chart_figure(front_chart(frontier, words.machines_of)))),
             two_phases_section(frontier.two_phases),
             job_section(frontier.job),
             *_step(frontier.prediction),

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from foretrain.scheduling.accounting import Comparison, JobOutcome, Outcome
-from foretrain.scheduling.charts import OverTime, gantt, over_time
-from foretrain.serving.html.charts import LineChart, Point, Series, line_chart
-from foretrain.serving.html.gantt import gantt_figure
 from foretrain.serving.html.page import (
     KeyFigure,
     Markup,
@@ -19,8 +16,9 @@ from foretrain.serving.html.page import (
     paragraph,
     section,
 )
-from foretrain.serving.html.scales import Axis, Quantity
 from foretrain.serving.html.tables import Cell, Column, table
+from foretrain.serving.rendering.html import chart_figure
+from foretrain.serving.views.schedule_charts import schedule_chart
 from foretrain.serving.views.wording import sentence, together
 from foretrain.units import format_duration, format_money
 
@@ -40,8 +38,7 @@ def schedule_report(answer: Outcome | Comparison, command: str = "", made_on: st
         opening=(_lead(outcome), _figures(outcome)),
         sections=(
             section("Policies compared", _policies(compared)) if compared is not None else Markup(""),
-            section("Schedule", gantt_figure(gantt(outcome))),
-            section("The cluster over time", *_lines(outcome)),
+            section("Schedule", Markup(chart_figure(schedule_chart(outcome)))),
             section("Jobs", *_jobs(outcome)),
             section("Notes", notes([sentence(note) for note in answer.notes])),
         ),
@@ -110,44 +107,6 @@ def _policies(answer: Comparison) -> Markup:
         sortable=True,
         label="Policies compared",
     )
-
-
-def _lines(outcome: Outcome) -> Sequence[Markup]:
-    if not outcome.history:
-        return ()
-    data = over_time(outcome)
-    return (
-        _line("GPUs", "GPUs", Quantity.NUMBER, data, {"on": data.paid_gpus, "in use": data.used_gpus}),
-        _line("Jobs that wait", "jobs", Quantity.NUMBER, data, {"waiting": data.waiting_jobs}),
-        _line("Cost so far", "USD", Quantity.MONEY, data,
-              {"nodes": data.spent_usd, "lateness": data.late_usd}, slope=("nodes",)),
-    )  # fmt: skip
-
-
-def _line(
-    title: str,
-    label: str,
-    quantity: Quantity,
-    data: OverTime,
-    columns: dict[str, tuple[float, ...]],
-    slope: tuple[str, ...] = (),
-) -> Markup:
-    """Lines over time; values hold until they change, except those with a slope."""
-    series = tuple(
-        Series(name, _points(data.seconds, values, name not in slope), has_marks=False)
-        for name, values in columns.items()
-    )
-    time, amount = Axis("time", Quantity.TIME, is_log=False), Axis(label, quantity, is_log=False)
-    return line_chart(LineChart(title, title, time, amount, series))
-
-
-def _points(seconds: Sequence[float], values: Sequence[float], steps: bool) -> tuple[Point, ...]:
-    points: list[Point] = []
-    for index, (moment, value) in enumerate(zip(seconds, values, strict=True)):
-        if steps and index:
-            points.append(Point(moment, values[index - 1], ""))
-        points.append(Point(moment, value, ""))
-    return tuple(points)
 
 
 def _jobs(outcome: Outcome) -> Sequence[Markup]:

@@ -13,6 +13,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from foretrain.errors import MissingData
+from foretrain.serving.rendering.charts import page_svgs
 from foretrain.serving.views.blocks import (
     SHADES,
     Block,
@@ -89,7 +91,7 @@ def _template() -> Template:
     )
     environment.filters.update(
         prose=_prose, name=_breakable, kind=lambda block: type(block).__name__, text=text_of,
-        cells=_cells, heat=_heat, table_class=_table_class, picture=_picture, sort_key=_sort_key,
+        cells=_cells, heat=_heat, table_class=_table_class, figure=chart_figure, sort_key=_sort_key,
         minor=lambda cell: cell.minor if isinstance(cell, Cell) else "",
         tip=lambda cell: cell.tip if isinstance(cell, Cell) else "",
         address=lambda cell: cell.link if isinstance(cell, Cell) else "",
@@ -175,6 +177,17 @@ def _heat(table: Table) -> _Heat:
     )
 
 
-def _picture(chart: Chart) -> str:
-    """The chart as SVG; nothing where it has no specification."""
-    return chart.description
+def chart_figure(chart: Chart) -> Markup:
+    """The chart as a figure; its description and the reason where it cannot be drawn here."""
+    from markupsafe import Markup
+
+    try:
+        picture = Markup(page_svgs(chart))
+    except MissingData as error:
+        picture = Markup('<p class="caption">{} Not drawn: {}.</p>').format(chart.description, error)
+    if not picture:
+        return Markup("")
+    caption = Markup('<p class="caption">{}</p>').format(_prose(chart.caption)) if chart.caption else ""
+    return Markup('<figure class="figure"><figcaption>{}</figcaption>{}{}</figure>').format(
+        chart.title, picture, caption
+    )

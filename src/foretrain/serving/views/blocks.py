@@ -132,7 +132,8 @@ class Series:
 class Chart:
     """A chart: its series for a rough drawing, and `spec`, which makes its Vega-Lite specification.
 
-    `description` says what a reader who sees no picture should know.
+    `spec` is given the pixels between the vertical axes. `description` says what a reader who sees no picture
+    should know.
     """
 
     title: str
@@ -142,7 +143,7 @@ class Chart:
     series: Sequence[Series] = ()
     is_log: bool = False
     from_zero: bool = False
-    spec: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False)
+    spec: Callable[[int], Mapping[str, Any]] | None = field(default=None, compare=False)
     caption: str = ""
 
 

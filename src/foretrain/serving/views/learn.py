@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from foretrain.serving.views.blocks import Block, Break, Chart, Column, Heading, Page, Sentence, Series, Table
+from foretrain.serving.views.blocks import Block, Break, Column, Heading, Page, Sentence, Table
+from foretrain.serving.views.charts import fan_chart
 from foretrain.serving.views.wording import as_flags, notes
 from foretrain.units import format_duration
 
@@ -212,22 +213,6 @@ def _converge(answer: Convergence) -> Iterator[Block]:
         yield Sentence(f"Nearest earlier runs: {listed}")
     yield notes(answer.notes)
     yield fan_chart(answer)
-
-
-def fan_chart(answer: Convergence) -> Chart:
-    """The log, then between what the metric will probably be."""
-    steps = [*answer.log.steps, *answer.fan.steps]
-    held = list(answer.log.values)
-    return Chart(
-        f"{answer.target.metric}: log, then p10 and p90",
-        f"The log to {answer.unit} {answer.seen_steps:,.6g}, then the range of 80 % probability.",
-        answer.unit,
-        answer.target.metric,
-        (
-            Series("p90", steps, [*held, *answer.fan.p90]),
-            Series("p10", steps, [*held, *answer.fan.p10]),
-        ),
-    )
 
 
 def _levels(quantiles: Quantiles) -> tuple[float, float, float]:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from foretrain.serving.views.blocks import (
     Block,
     Break,
-    Chart,
     Column,
     Heading,
     Page,
     Sentence,
-    Series,
     Table,
     Tone,
 )
+from foretrain.serving.views.charts import cost_chart, front_chart
 from foretrain.serving.views.predict import job_blocks, job_parts
 from foretrain.serving.views.wording import amount, as_flags, notes, probability, together
-from foretrain.units import DAY, HOUR, MINUTE, format_bytes, format_duration, format_money
+from foretrain.units import format_bytes, format_duration, format_money
 
 if TYPE_CHECKING:
     from foretrain.estimates import Quantiles
@@ -33,7 +32,6 @@ _MOST_EXCLUSIONS = 6
 _ALL = "all"
 _MACHINE = 22
 _LEAST_RISK = 0.005
-_TIMES = ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (1.0, "seconds"))
 
 
 def plan_page(frontier: Frontier, why: str | None = None) -> Page:
@@ -45,7 +43,7 @@ def _blocks(frontier: Frontier, why: str | None) -> Iterator[Block]:
     yield from _answer(frontier)
     yield Break()
     yield from _front(frontier)
-    yield front_chart(frontier)
+    yield front_chart(frontier, machines_of)
     yield from _two_phases(frontier)
     yield Break()
     yield from job_blocks(frontier.job)
@@ -154,36 +152,6 @@ def _row(frontier: Frontier, index: int) -> tuple[str, ...]:
         "" if plan.co2_kg is None else amount(plan.co2_kg),
         probability(plan.both),
     )
-
-
-def front_chart(frontier: Frontier) -> Chart:
-    """Time against money: the front among all."""
-    longest = max(frontier.plans[index].seconds.p50 for index in frontier.front)
-    scale, unit = next((each for each in _TIMES if longest >= 2 * each[0]), _TIMES[-1])
-    on_front = set(frontier.front)
-    dearest = 4 * max(frontier.plans[index].usd.p50 for index in frontier.front)
-    others = [
-        plan
-        for index, plan in enumerate(frontier.plans)
-        if index not in on_front and plan.seconds.p50 <= 4 * longest and plan.usd.p50 <= dearest
-    ]
-    chosen = [] if frontier.chosen is None else [frontier.plans[frontier.chosen]]
-    return Chart(
-        "Time against money",
-        f"{len(frontier.plans)} plans, of which {len(frontier.front)} are beaten by no other.",
-        f"time, {unit}",
-        "cost, USD",
-        (
-            Series("others", *_places(others, scale), is_line=False),
-            Series("front", *_places(list(frontier.on_front()), scale)),
-            Series("chosen", *_places(chosen, scale), is_line=False, is_main=True),
-        ),
-        is_log=True,
-    )
-
-
-def _places(plans: Sequence[Plan], scale: float) -> tuple[list[float], list[float]]:
-    return [plan.seconds.p50 / scale for plan in plans], [plan.usd.p50 for plan in plans]
 
 
 def _two_phases(frontier: Frontier) -> Iterator[Block]:
@@ -369,18 +337,6 @@ def _rent_or_buy(answer: RentOrBuy) -> Iterator[Block]:
         title="By utilisation (share of all 8,760 hours of a year)",
     )  # fmt: skip
     yield cost_chart(answer)
-
-
-def cost_chart(answer: RentOrBuy) -> Chart:
-    """Cumulative cost of owning and of renting over the hours of use."""
-    curves = answer.curves
-    return Chart(
-        "Cumulative cost",
-        f"Owning and renting break even after {_hours(answer.break_even_hours)} of use.",
-        "hours of use",
-        "USD",
-        (Series("own", curves.hours, curves.own_usd), Series("rent", curves.hours, curves.rent_usd)),
-    )
 
 
 def _hours(hours: float | None) -> str:

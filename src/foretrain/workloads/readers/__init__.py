@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,18 +63,24 @@ class ZooModel(ModelSource):
     runs_user_code: bool = field(default=False, init=False)
 
     def fingerprint(self) -> str:
-        texts = {
-            file.name: file.read_bytes()
-            for file in resources.files(_PACKAGE).iterdir()
-            if file.name.endswith((".py", ".toml"))
-        }
-        return digest({"entry": self.entry, **texts, **versions("torch")})
+        return _zoo_fingerprint(self.entry)
 
     def example(self, options: BuildOptions) -> Example:
         import torch
 
         with torch.device("meta"):
             return build(self.entry, options)
+
+
+@cache
+def _zoo_fingerprint(entry: str) -> str:
+    """The zoo is part of the package: its files are read once per process, however many graphs are asked."""
+    texts = {
+        file.name: file.read_bytes()
+        for file in resources.files(_PACKAGE).iterdir()
+        if file.name.endswith((".py", ".toml"))
+    }
+    return digest({"entry": entry, **texts, **versions("torch")})
 
 
 def read_model(model: str, *, allow_user_code: bool = True) -> ModelSource:

@@ -8,39 +8,34 @@ from dataclasses import replace
 
 from foretrain.prediction.strategies.division.flow import Flow, Marks
 from foretrain.prediction.strategies.division.shapes import divided
-from foretrain.workloads.graph import NO_TENSOR, Graph, Layer, Role, Spec
+from foretrain.workloads.graph import NO_TENSOR, Graph, Layer, Role, Spec, Structure
 
 Share = Callable[[Spec, int, int], Spec]
 """The share of a spec, from its mark and the number of devices."""
 
 
 def divide(graph: Graph, flow: Flow, degree: int, share_of: Share = divided) -> Graph:
-    """The graph of one of `degree` devices: the same calls on divided specs.
-
-    Cached properties that depend only on the structure of the calls are kept.
-    """
+    """The graph of one of `degree` devices: the same calls on divided specs."""
     shares = _Shares(graph, degree, share_of)
     share = shares.of
-    calls = [
+    calls = tuple(
         call
         if inputs is None or outputs is None
         else call._replace(inputs=shares.row(call.inputs, inputs), outputs=shares.row(call.outputs, outputs))
         for call, inputs, outputs in zip(graph.calls, flow.inputs, flow.outputs, strict=True)
-    ]
-    buffers = list(graph.buffers)
+    )
+    shared = list(graph.buffers)
     for index, outer in flow.buffers.items():
-        buffers[index] = buffers[index]._replace(spec=share(buffers[index].spec, outer))
-    other = replace(
+        shared[index] = shared[index]._replace(spec=share(shared[index].spec, outer))
+    buffers = tuple(shared)
+    return replace(
         graph,
-        calls=tuple(calls),
-        buffers=tuple(buffers),
+        calls=calls,
+        buffers=buffers,
         layers=_layers(graph, flow, degree),
         specs=tuple(shares.specs),
+        structure=Structure(calls, buffers, same_wiring=graph.structure),
     )
-    for structural in ("producers", "saved"):
-        if structural in graph.__dict__:
-            other.__dict__[structural] = graph.__dict__[structural]
-    return other
 
 
 class _Shares:
