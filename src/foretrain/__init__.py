@@ -60,6 +60,7 @@ change. Names are loaded when first used, so that `import foretrain` stays light
     ConsumptionAnswer, PairAnswer, Measured, CampaignTrials, CampaignAnswer, Profile    what they answer
     MachineLearned, GpuLearned, TimingsLearned, RunsLearned, TraceLearned    what `calibrate` answers
     CalibrationList, CalibrationAnswer, LayersAnswer, ResourcesLearned    what the others answer
+    TopologyAnswer              what `list_links` answers of a topology file
     speedup_per_fold_of_cost    is the faster machine worth its price?
     TimeAndCost                 what a piece of work takes on one offer
     ForetrainError              base of all errors a user can cause or fix:
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.facts.offers import search as search_offers
     from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.topology import TopologyAnswer
     from foretrain.jobs.epochs import Epoch
     from foretrain.jobs.job import Job
     from foretrain.jobs.predict import JobPrediction
@@ -307,6 +309,7 @@ __all__ = (
     "SimulateRequest",
     "TimeAndCost",
     "TimingsLearned",
+    "TopologyAnswer",
     "Trace",
     "TraceLearned",
     "TraceRequest",
@@ -498,6 +501,7 @@ _HOMES = {
     "LayersAnswer": "foretrain.learning.regression.layers.LayersAnswer",
     "ConsumptionAnswer": "foretrain.prediction.resources.consumption.ConsumptionAnswer",
     "PairAnswer": "foretrain.prediction.resources.pairing.PairAnswer",
+    "TopologyAnswer": "foretrain.facts.topology.TopologyAnswer",
     "ForetrainError": "foretrain.errors.ForetrainError",
     "InvalidRequest": "foretrain.errors.InvalidRequest",
     "InvalidData": "foretrain.errors.InvalidData",

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
     from foretrain.facts.explanation import Explanation
     from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.topology import TopologyAnswer
     from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.regression.layers import LayersAnswer
     from foretrain.learning.regression.learn import LearnAnswer
@@ -292,8 +293,8 @@ def list_offers(request: OffersRequest | None = None, **options: Any) -> OfferLi
 
 
 @_keywords(LinksRequest)
-def list_links(request: LinksRequest | None = None, **options: Any) -> LinkList:
-    """Links and networks with their rates.
+def list_links(request: LinksRequest | None = None, **options: Any) -> LinkList | TopologyAnswer:
+    """Links and networks with their rates; with a `topology` file, how the GPUs of that machine are joined.
 
     >>> {link.kind for link in ft.list_links(kind="nvlink").links}
     {'nvlink'}

@@ -70,12 +70,12 @@ def traced_profile(
 
 
 def _profile_here(trained: Workload, seconds: float, progress: Progress) -> Profile:
-    from foretrain.facts.devices import device
+    from foretrain.facts.devices import THIS_MACHINE, device
     from foretrain.measuring.profiling.running import present_device_id, profile_here
-    from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
+    from foretrain.measuring.this_machine import measure_this_machine
 
     device_id = present_device_id()
-    if device_id == DEVICE_ID and not _is_measured():
+    if device_id == THIS_MACHINE and not _is_measured():
         measure_this_machine(progress)
     with tempfile.TemporaryDirectory(prefix="foretrain-profile-") as folder:
         file = Path(folder) / "trace.json"
@@ -84,7 +84,6 @@ def _profile_here(trained: Workload, seconds: float, progress: Progress) -> Prof
 
 
 def _is_measured() -> bool:
-    from foretrain.facts.devices import devices
-    from foretrain.measuring.this_machine import DEVICE_ID
+    from foretrain.facts.devices import THIS_MACHINE, devices
 
-    return DEVICE_ID in devices()
+    return THIS_MACHINE in devices()

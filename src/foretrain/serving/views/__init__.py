@@ -53,6 +53,7 @@ VIEWS: Mapping[str, str] = {
     "ScalingAnswer": "learn.scaling_page",
     "Schedule": "schedule.schedule_page",
     "TimingsLearned": "calibrate.timings_page",
+    "TopologyAnswer": "facts.topology_page",
     "Trace": "resources.trace_page",
     "TraceLearned": "calibrate.trace_learned_page",
     "ValidateAnswer": "runs.validate_page",
