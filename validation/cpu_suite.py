@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from foretrain.estimates import Quantiles
-from foretrain.facts.devices import Device
+from foretrain.facts.devices import THIS_MACHINE, Device
 from foretrain.learning.cpu import TimedWork, calibrate
 from foretrain.measuring.micro_benchmarks import run_trials, torch_version
 from foretrain.measuring.stopwatch import Stopwatch
-from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
+from foretrain.measuring.this_machine import measure_this_machine
 from foretrain.prediction.cost_models.step_models import OperatorCostModel
 from foretrain.prediction.operators.cpu import CpuCalibration, keep
 from foretrain.workloads.graph import Graph
@@ -96,7 +96,7 @@ def _calibrated(threads: int) -> CpuCalibration:
     torch.set_num_threads(threads)
     timed = run_trials(seconds=_BENCHMARK_SECONDS)
     works = [TimedWork(item.work, item.seconds) for item in timed]
-    calibration = calibrate(works, DEVICE_ID, threads, torch_version())
+    calibration = calibrate(works, THIS_MACHINE, threads, torch_version())
     keep(calibration)
     return calibration
 

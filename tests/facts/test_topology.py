@@ -1,11 +1,29 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.errors import InvalidData, UnknownName
-from foretrain.facts.topology import Connection, PathKind, Topology, parse_topology
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
+from foretrain.facts.devices import device, devices
+from foretrain.facts.hardware import hardware
+from foretrain.facts.topology import (
+    Connection,
+    PathKind,
+    Topology,
+    explain_topology,
+    links_among,
+    parse_topology,
+)
+from foretrain.prediction.collectives.network import network_of
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+DGX_A100 = (EXAMPLES / "dgx-a100-topology.txt").read_text()
+NVLINK_PAIRS = (EXAMPLES / "nvlink-pairs-topology.txt").read_text()
+"""Four RTX 3090 of a workstation, a bridge on each two."""
 
 FOUR_BEHIND_ONE_BRIDGE = """\
 ubuntu@host:~$ nvidia-smi topo -m
@@ -217,3 +235,98 @@ def test_groups_partition_the_gpus_and_merge_as_the_path_gets_worse(
 def test_worst_path_is_no_better_than_any_pair(machine: Topology) -> None:
     worst = machine.worst_path().badness
     assert all(machine.connection(a, b).badness <= worst for a in machine.gpus for b in machine.gpus)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "devices", "links"),
+    [
+        (DGX_A100, "a100-sxm-80gb", 8, "nvswitch2"),
+        (DGX_A100, "a100-sxm-80gb", 4, "nvswitch2"),
+        (NVLINK_PAIRS, "rtx3090", 2, "nvlink3:4"),
+        (NVLINK_PAIRS, "rtx3090", 4, "two-bridges"),  # a ring crosses the sockets
+        (FOUR_BEHIND_ONE_BRIDGE, "gtx1080ti", 4, "host-bridge"),
+        (TWO_SOCKETS, "p100-pcie", 2, "pcie-switch"),
+        (TWO_SOCKETS, "rtx4090", 2, "host-memory"),  # under a switch, but no peers
+        (TWO_SOCKETS, "p100-pcie", 4, "two-bridges"),
+        (CUBE_MESH, "v100-sxm2-16gb", 3, "nvlink2@0-1:1,0-2:1,1-2:2"),
+    ],
+)
+def test_links_between_the_first_gpus(text: str, name: str, devices: int, links: str) -> None:
+    assert links_among(parse_topology(text), device(name), devices) == links
+
+
+def test_the_matrix_of_a_known_machine_gives_its_known_links() -> None:
+    for text, machine in ((DGX_A100, "dgx-a100"), (CUBE_MESH, "dgx-1v")):
+        known = hardware(machine)
+        links = links_among(parse_topology(text), known.device, known.devices_per_node)
+        by_matrix, by_facts = network_of(known, links).intra, network_of(known).intra
+        assert by_matrix is not None
+        assert by_facts is not None
+        assert by_matrix.bytes_per_second_per_device == by_facts.bytes_per_second_per_device
+        assert (by_matrix.link, by_matrix.rings) == (by_facts.link, by_facts.rings)
+
+
+def test_a_matrix_of_another_machine_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="by 12 NVLinks, and l40s has none"):
+        links_among(parse_topology(DGX_A100), device("l40s"))
+    with pytest.raises(InvalidRequest, match="by 12 NVLinks, and v100-sxm2-16gb has 6"):
+        links_among(parse_topology(DGX_A100), device("v100-sxm2-16gb"))
+    with pytest.raises(InvalidRequest, match=r"has 4 GPUs; it cannot say how 8"):
+        links_among(parse_topology(NVLINK_PAIRS), device("rtx3090"), 8)
+
+
+def test_tiers_from_the_best_path_to_the_worst() -> None:
+    answer = explain_topology(parse_topology(NVLINK_PAIRS), device("rtx3090"))
+    assert [(tier.path, tier.groups) for tier in answer.tiers] == [
+        ("NV4", (("GPU0", "GPU1"), ("GPU2", "GPU3"))),
+        ("SYS", (("GPU0", "GPU1", "GPU2", "GPU3"),)),
+    ]
+    assert answer.links == "two-bridges"
+    assert explain_topology(parse_topology(DGX_A100)).nearest_nics["GPU4"] == "mlx5_4"
+
+
+def test_a_cluster_file_names_the_matrix_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "node.txt").write_text(NVLINK_PAIRS)
+    file = tmp_path / "cluster.yaml"
+    file.write_text("nodes: [{device: rtx3090, devices: 4, topology: node.txt}]")
+    assert hardware(str(file)).links == "two-bridges"
+    file.write_text("nodes: [{device: rtx3090, devices: 4, links: pcie4-x16, topology: node.txt}]")
+    with pytest.raises(InvalidData, match="both links and topology"):
+        hardware(str(file))
+    file.write_text("nodes: [{device: rtx3090, devices: 4, topology: other.txt}]")
+    with pytest.raises(InvalidData, match="no topology file"):
+        hardware(str(file))
+
+
+def _driver(folder: Path, names: str, matrix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An `nvidia-smi` that answers as a driver would."""
+    (folder / "names").write_text(names)
+    (folder / "matrix").write_text(matrix)
+    tool = folder / "nvidia-smi"
+    tool.write_text(f'#!/bin/sh\n[ "$1" = topo ] && exec cat {folder}/matrix\nexec cat {folder}/names\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("FORETRAIN_HOME", str(folder / "home"))
+    devices.cache_clear()
+
+
+def test_here_is_what_the_driver_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _driver(tmp_path, "NVIDIA GeForce RTX 3090\n" * 4, NVLINK_PAIRS, monkeypatch)
+    here = hardware("here")
+    assert (here.device.id, here.devices_per_node, here.links) == ("rtx3090", 4, "two-bridges")
+    pair = hardware("here:2")
+    assert (pair.devices_per_node, pair.links) == (2, "nvlink3:4")
+    with pytest.raises(InvalidRequest, match="reports 4"):
+        hardware("here:8")
+
+
+def test_here_needs_equal_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _driver(tmp_path, "NVIDIA GeForce RTX 3090\nTesla T4\n", TWO_SOCKETS, monkeypatch)
+    with pytest.raises(InvalidRequest, match=r"differ \(NVIDIA GeForce RTX 3090, Tesla T4\)"):
+        hardware("here")
+
+
+def test_here_without_a_driver_is_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _driver(tmp_path, "", "", monkeypatch)
+    with pytest.raises(MissingData, match="calibrate --here"):
+        hardware("here")

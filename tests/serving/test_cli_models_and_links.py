@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 from foretrain.facts.links import links
@@ -11,6 +12,7 @@ from foretrain.facts.sheets import quantities, sources
 from foretrain.workloads.readers import FORMS
 from foretrain.workloads.zoo import zoo
 
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 Run = Callable[..., CompletedProcess[str]]
 
 
@@ -57,3 +59,16 @@ def test_an_unknown_kind_of_link_names_the_kinds(run_here: Run) -> None:
     run = run_here("links", "--kind", "nvlnk")
     assert run.returncode == 2
     assert "did you mean nvlink" in run.stderr
+
+
+def test_a_topology_is_explained(run_here: Run) -> None:
+    file = str(EXAMPLES / "nvlink-pairs-topology.txt")
+    text = run_here("links", "--topology", file, "--device", "rtx3090").stdout
+    assert "GPU0 GPU1; GPU2 GPU3" in text
+    assert "use --links two-bridges" in text
+    answer = json.loads(run_here("links", "--topology", file, "--json").stdout)
+    assert [tier["path"] for tier in answer["tiers"]] == ["NV4", "SYS"]
+    assert answer["links"] is None
+    assert "give the file too" in run_here("links", "--device", "rtx3090").stderr
+    missing = run_here("links", "--topology", "nowhere.txt")
+    assert "nvidia-smi topo -m > nowhere.txt" in missing.stderr

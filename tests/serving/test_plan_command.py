@@ -13,6 +13,7 @@ import pytest
 import yaml
 from tests.serving.test_cli_frame import ANSI, BOX, on_a_terminal
 
+PAIRS = Path(__file__).parents[2] / "docs" / "examples" / "nvlink-pairs-topology.txt"
 Run = Callable[..., CompletedProcess[str]]
 JOB = ("plan", "mnist-cnn", "--samples", "60000", "--epochs", "200000")
 FEW = (*JOB, "--gpu", "t4,a10g", "--cloud", "aws", "--max-gpus", "8")
@@ -261,3 +262,11 @@ def test_mistakes_get_a_sentence(run_here: Run, arguments: tuple[str, ...], sent
     run = run_here(*arguments)
     assert (run.returncode, run.stdout) == (2, "")
     assert re.fullmatch(f"error: {sentence}\n", run.stderr), run.stderr
+
+
+def test_machines_that_a_topology_cannot_describe_are_excluded(
+    predicted: Callable[..., dict[str, Any]],
+) -> None:
+    found = predicted(*FEW, "--topology", str(PAIRS))
+    assert any("by 4 NVLinks, and a10g has none" in each["reason"] for each in found["excluded"])
+    assert {each["gpus"] for each in found["plans"] if each["device"] == "a10g"} <= {1}

@@ -16,6 +16,7 @@ from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.serving.cli.predict import COMMAND
 
+PAIRS = Path(__file__).parents[2] / "docs" / "examples" / "nvlink-pairs-topology.txt"
 Run = Callable[..., CompletedProcess[str]]
 JOB = ("predict", "mnist-cnn", "--on", "t4:4", "--batch", "8")
 QUICK = (*JOB, "--no-advice")
@@ -221,3 +222,28 @@ def test_the_examples_of_the_help_name_hardware_that_is_known() -> None:
         if "--strategy" in words and "auto" not in words:
             strategy = words[words.index("--strategy") + 1]
             assert layout_of(strategy, machine.devices, machine.devices_per_node).devices == machine.devices
+
+
+def test_the_devices_of_a_node_are_joined_as_in_a_topology(predicted: Callable[..., dict[str, Any]]) -> None:
+    def link(devices: int) -> str:
+        asked = ("predict", "mnist-cnn", "--on", f"rtx3090:{devices}", "--batch", "8", "--no-advice")
+        found = predicted(*asked, "--topology", str(PAIRS))
+        name: str = found["parallelism"]["network"]["inside a node"]
+        return name
+
+    assert link(2) == "4 x nvlink3"
+    assert link(4) == "pcie4-x16"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--topology", str(PAIRS), "--links", "pcie4-x16"), "both say how the devices of a node are joined"),
+        (("--topology", str(PAIRS)), "has 4 GPUs; it cannot say how 8"),
+        (("--topology", "nowhere.txt"), "no topology file"),
+    ],
+)
+def test_a_topology_that_does_not_fit(run_here: Run, words: tuple[str, ...], complaint: str) -> None:
+    run = run_here("predict", "mnist-cnn", "--on", "rtx3090:8", *words)
+    assert run.returncode != 0
+    assert complaint in run.stderr

@@ -115,3 +115,13 @@ def test_errors_say_what_would_work(
     run = run_here("scaling", written(tmp_path / "timings.csv", rows), *options)
     assert (run.returncode, run.stdout) == (2, "")
     assert sentence in run.stderr
+
+
+def test_the_prior_knows_the_topology(run_here: Run, timings: str) -> None:
+    pairs = Path(__file__).parents[2] / "docs" / "examples" / "nvlink-pairs-topology.txt"
+    prior = ("scaling", timings, "--workload", "mnist-cnn", "--on", "rtx3090:4", "--network", "ethernet-10g")
+    by_default, by_matrix = (
+        json.loads(run_here(*prior, *words, "--json").stdout)["model"]
+        for words in ((), ("--topology", pairs))
+    )
+    assert by_default != by_matrix

@@ -256,3 +256,23 @@ def test_what_if(run_here: Run, tmp_path: Path) -> None:
     assert answer.what_if.added_usd == pytest.approx(3 + 17)  # ends at 27, due at 10
     job.write_text("{job: a, deadline_seconds: 10, weight_usd_per_second: 1}\n")
     assert "is in" in run_here("schedule", *written(tmp_path), "--what-if", str(job)).stderr
+
+
+def test_the_default_of_repair_may_be_typed(run_here: Run, tmp_path: Path) -> None:
+    shown = run_here("simulate", "--help").stdout
+    (line,) = [line for line in shown.splitlines() if "--repair" in line]
+    default = line.rpartition("[default: ")[2].removesuffix("]")
+    assert default == "1h"
+    assert run_here("simulate", *written(tmp_path), "--policy", "fifo", "--repair", default).returncode == 0
+
+
+def test_errors_distinguish_files_of_hardware_and_of_fleets(run_here: Run, tmp_path: Path) -> None:
+    jobs, _, fleet, _, times = written(tmp_path)
+    hardware = tmp_path / "hardware.yaml"
+    hardware.write_text("nodes: [{device: t4, devices: 4, count: 2}]\nnetwork: ethernet-25g\n")
+    predicted = run_here("predict", "mnist-cnn", "--on", fleet)
+    assert predicted.returncode == 2
+    assert "describes the fleet of a scheduler" in predicted.stderr
+    simulated = run_here("simulate", jobs, "--cluster", str(hardware), "--times", times)
+    assert simulated.returncode == 2
+    assert "describes hardware to train on" in simulated.stderr

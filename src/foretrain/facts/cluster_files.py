@@ -4,7 +4,8 @@
       - device: rtx2080ti                 a device, with `devices` to a node (default 1),
         devices: 4
         count: 2
-        links: pcie3-x16                  joined by LINK[:COUNT] (else: what is known of such nodes)
+        links: pcie3-x16                  joined by LINK[:COUNT] (else: what is known of such nodes),
+        topology: node.txt                or as `nvidia-smi topo -m` printed into a file beside this one
       - node: dgx-h100                    or a known machine (`data/nodes`),
       - instance: aws:p4d.24xlarge        or one that a provider rents out
         count: 2
@@ -37,6 +38,7 @@ class NodeEntry:
     devices: int
     count: int
     links: str | None
+    topology: Path | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class _Entry:
     devices: int | None = option(whole_number(1), "Devices of each node.")
     count: int = option(whole_number(1), "Nodes.", default=1)
     links: str | None = option(_LINK, "Links between the devices of a node.")
+    topology: str | None = option(TEXT, "File with the output of `nvidia-smi topo -m` on such a node.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +103,12 @@ def parse_cluster(text: str, file: str) -> ClusterFile:
 
 
 def _checked(content: dict[str, Any], file: Path) -> ClusterFile:
+    if "node_types" in content:
+        raise InvalidData(
+            str(file),
+            "describes the fleet of a scheduler (`node_types`), which `schedule`, `simulate` and `run` take; "
+            f"hardware to train on is a file such as {_EXAMPLE}",
+        )
     decoded = decode(_Contents, content, file)
     entries = tuple(
         _entry(entry, str(file), f"nodes, entry {place}: ") for place, entry in enumerate(decoded.nodes, 1)
@@ -117,4 +126,8 @@ def _entry(entry: _Entry, file: str, where: str) -> NodeEntry:
         raise InvalidData(
             file, f"{where}devices is known of a {named_by}; leave it out, or name the device instead"
         )
-    return NodeEntry(named_by, getattr(entry, named_by), entry.devices or 1, entry.count, entry.links)
+    if entry.links is not None and entry.topology is not None:
+        raise InvalidData(file, f"{where}gives both links and topology; give one")
+    topology = None if entry.topology is None else Path(file).parent / Path(entry.topology).expanduser()
+    name = getattr(entry, named_by)
+    return NodeEntry(named_by, name, entry.devices or 1, entry.count, entry.links, topology)

@@ -13,8 +13,10 @@ from foretrain.facts.sheets import Fact, Kind, Sheet, data_root, read_entries
 from foretrain.facts.user_data import user_data_dir
 from foretrain.registry import Registry, normalised
 
-_THIS_MACHINE = frozenset({"here", "this-machine", "cpu"})
-"""Names of the device that a calibration of this machine adds."""
+THIS_MACHINE = "here"
+"""The device that a calibration of this machine's CPU adds."""
+_THIS_MACHINE = frozenset({THIS_MACHINE, "this-machine", "cpu"})
+"""Its names."""
 _IDENTITY = ("id", "name", "kind", "vendor", "family", "generation", "form", "per")
 
 
@@ -35,6 +37,11 @@ class Device:
     per: str
     aliases: tuple[str, ...]
     sheet: Sheet
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether it is the CPU that `foretrain calibrate --here` measured."""
+        return self.id == THIS_MACHINE
 
     @property
     def memory_bytes(self) -> float:
@@ -79,11 +86,16 @@ def device(name: str) -> Device:
         if variants:
             listed = ", ".join(variant.id for variant in variants)
             raise InvalidRequest(f"{name!r} is a family of devices; name one of its variants: {listed}")
-        if normalised(name) in _THIS_MACHINE:
+        if names_this_machine(name):
             raise MissingData(
                 "this machine's CPU is not measured yet; run `foretrain calibrate --here` (two minutes)"
             )
     return known[name]
+
+
+def names_this_machine(name: str) -> bool:
+    """Whether a name is that of the present machine: its CPU, if measured, else the GPUs of its driver."""
+    return normalised(name) in _THIS_MACHINE
 
 
 def with_watts(item: Device, watts: float) -> Device:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName, nearest
 from foretrain.facts.cluster_files import ClusterFile, NodeEntry, is_cluster_file, read_cluster_file
-from foretrain.facts.devices import Device, device, devices, with_watts
+from foretrain.facts.devices import THIS_MACHINE, Device, device, devices, names_this_machine, with_watts
 from foretrain.facts.nodes import Node, nodes
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import providers
+from foretrain.facts.topology import Topology, ask_driver, links_among, read_topology
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,20 @@ def with_power_limit(machines: Cluster, watts: float | None) -> Cluster:
     return Cluster(f"{machines.name} at {watts:g} W", groups)
 
 
+def with_topology(machines: Cluster, topology: Topology | None) -> Cluster:
+    """The cluster with the devices of each node joined as in a topology; None leaves what is known."""
+    if topology is None:
+        return machines
+    if not machines.is_homogeneous:
+        raise InvalidRequest(
+            f"`topology` describes one kind of node, and {machines.name} has {len(machines.groups)}; name "
+            "the file of each as `topology` in the cluster file"
+        )
+    (group,) = machines.groups
+    links = links_among(topology, group.device, group.devices_per_node)
+    return Cluster(machines.name, (replace(group, links=links),))
+
+
 FORMS = "DEVICE, DEVICE:COUNT, DEVICE:PER_NODExNODES, PROVIDER:INSTANCE[:NODES] or a cluster FILE.yaml"
 
 
@@ -100,7 +115,37 @@ def hardware(text: str) -> Hardware:
     if text in nodes():
         return _machine(text, nodes()[text], 1)
     name, per_node, count = _counts(text)
+    if names_this_machine(name) and THIS_MACHINE not in devices():
+        present = _present_gpus(text)
+        if present is not None:
+            return present
     return Hardware(text, device(name), per_node, count)
+
+
+def _present_gpus(text: str) -> Hardware | None:
+    """The GPUs that this machine's driver reports, all or as many as `here:COUNT` says; None without one.
+
+    Nodes of `here:COUNTxNODES` are joined as this one.
+    """
+    report = ask_driver()
+    if report is None:
+        return None
+    if len(set(report.names)) > 1:
+        raise InvalidRequest(
+            f"the GPUs of this machine differ ({', '.join(dict.fromkeys(report.names))}); name the one that "
+            "trains as a device"
+        )
+    name, per_node, nodes_count = _counts(text)
+    own = device(report.names[0])
+    count = per_node if name != text else len(report.names)
+    if count > len(report.names):
+        raise InvalidRequest(
+            f"{text} asks for {count} GPUs; the driver of this machine reports {len(report.names)}"
+        )
+    machine = Hardware(text, own, count, nodes_count)
+    if report.topology is None or count == 1:
+        return machine
+    return replace(machine, links=links_among(report.topology, own, count))
 
 
 def _counts(text: str) -> tuple[str, int, int]:
@@ -151,11 +196,18 @@ def groups_of(file: ClusterFile) -> tuple[Hardware, ...]:
     groups: dict[Hardware, int] = {}
     for number, entry in enumerate(file.entries):
         try:
-            one = replace(_one_node(entry), links=entry.links, network=file.network)
-        except (UnknownName, InvalidRequest) as error:
+            one = replace(_one_node(entry), network=file.network)
+            one = replace(one, links=_links_of(entry, one))
+        except (UnknownName, InvalidRequest, MissingData) as error:
             raise InvalidData(file.file, f"{file.place(number)}: {error}") from error
         groups[one] = groups.get(one, 0) + entry.count
     return tuple(_repeated(one, count) for one, count in groups.items())
+
+
+def _links_of(entry: NodeEntry, one: Hardware) -> str | None:
+    if entry.topology is None:
+        return entry.links
+    return links_among(read_topology(entry.topology), one.device, one.devices_per_node)
 
 
 def _one_node(entry: NodeEntry) -> Hardware:

@@ -80,7 +80,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Topology:
+class PcieTopology:
     """One way in which PCI Express joins the devices of a node."""
 
     id: str
@@ -105,12 +105,12 @@ class Topology:
 
 
 @cache
-def topologies() -> Registry[Topology]:
+def topologies() -> Registry[PcieTopology]:
     """All known topologies of PCI Express, by id and alias."""
     entries = list(read_entries(data_root() / "topologies", ("id", "name")))
     return Registry(
         "topology",
-        [Topology(**entry.identity, aliases=entry.aliases, sheet=entry.sheet) for entry in entries],
+        [PcieTopology(**entry.identity, aliases=entry.aliases, sheet=entry.sheet) for entry in entries],
         name=lambda topology: topology.id,
         aliases=lambda topology: topology.aliases,
         hint=f"Known: {', '.join(entry.identity['id'] for entry in entries)}",

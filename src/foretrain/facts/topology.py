@@ -1,4 +1,7 @@
-"""How the GPUs and network cards of one machine are joined, read from `nvidia-smi topo -m`.
+"""How the GPUs and network cards of one machine are joined, as `nvidia-smi topo -m` prints it.
+
+From a file (`read_topology`), or from the driver of the present machine (`ask_driver`). `links_among` is what
+predictions take from it: the links between some of its GPUs, in the words of `links`.
 
 The matrix names, for each pair, the worst part of the best path between them:
 
@@ -13,13 +16,23 @@ The matrix names, for each pair, the worst part of the best path between them:
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import combinations, takewhile
+from pathlib import Path
+from typing import Any
 
-from foretrain.errors import InvalidData, UnknownName
+from foretrain.answers import Answer
+from foretrain.encoding import encode
+from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
+from foretrain.facts.devices import Device
+from foretrain.facts.links import topologies
 
+_DRIVER_SECONDS = 10.0
+_MATRIX = "nvidia-smi topo -m"
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _GPU = re.compile(r"GPU\d+")
 _DEVICE = re.compile(r"GPU\d+|NIC\d+|[a-z]\w*")  # network cards print as NIC0, or as mlx5_0, hfi1_0
@@ -38,7 +51,21 @@ class PathKind(IntEnum):
     NODE = 5
     SYS = 6
 
+    @property
+    def meaning(self) -> str:
+        """What data pass on such a path."""
+        return _MEANINGS[self]
 
+
+_MEANINGS = {
+    PathKind.SELF: "the device itself",
+    PathKind.NVLINK: "NVLink",
+    PathKind.PIX: "one PCIe switch",
+    PathKind.PXB: "several PCIe switches",
+    PathKind.PHB: "the PCIe host bridge of a CPU",
+    PathKind.NODE: "several host bridges of one NUMA node",
+    PathKind.SYS: "the link between NUMA nodes",
+}
 _PATH_BY_CODE = {"X": PathKind.SELF, "SOC": PathKind.SYS} | {
     path.name: path for path in PathKind if path not in (PathKind.SELF, PathKind.NVLINK)
 }
@@ -65,17 +92,21 @@ class Topology:
     nics: tuple[str, ...]
     names: tuple[str, ...]
     matrix: tuple[tuple[Connection, ...], ...]
+    file: str = field(default=_MATRIX, compare=False)
 
     def connection(self, a: str, b: str) -> Connection:
         """How two devices are joined; an unknown device raises `UnknownName`."""
         return self.matrix[self._index(a)][self._index(b)]
 
-    def groups(self, within: PathKind = PathKind.NVLINK) -> tuple[tuple[str, ...], ...]:
-        """GPUs that reach each other, perhaps through others, over paths no worse than `within`.
+    def groups(
+        self, within: PathKind = PathKind.NVLINK, gpus: Sequence[str] | None = None
+    ) -> tuple[tuple[str, ...], ...]:
+        """Of these GPUs (all, if None) those that reach each other over paths no worse than `within`.
 
-        NVLINK gives NVLink islands, PXB GPUs that share PCIe switches, PHB those that share a host bridge.
+        Perhaps through others of them. NVLINK gives NVLink islands, PXB GPUs that share PCIe switches, PHB
+        those that share a host bridge.
         """
-        ungrouped = list(self.gpus)
+        ungrouped = list(self.gpus if gpus is None else gpus)
         groups = []
         while ungrouped:
             group = [ungrouped.pop(0)]
@@ -110,7 +141,21 @@ class Topology:
         return self.names.index(name)
 
 
-def parse_topology(text: str, file: str = "nvidia-smi topo -m") -> Topology:
+def read_topology(path: str | Path) -> Topology:
+    """The topology in a file that holds what `nvidia-smi topo -m` printed."""
+    file = Path(path).expanduser()
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise MissingData(
+            f"there is no topology file {str(file)!r}; on the machine itself run `{_MATRIX} > {file.name}`"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidData(str(file), f"cannot be read ({error}); it is the output of `{_MATRIX}`") from error
+    return parse_topology(text, str(file))
+
+
+def parse_topology(text: str, file: str = _MATRIX) -> Topology:
     """The topology in the output of `nvidia-smi topo -m`; a malformed matrix raises `InvalidData`.
 
     Takes old and new drivers: tabs or spaces, underlined headers, network cards, affinity columns, legends.
@@ -126,6 +171,7 @@ def parse_topology(text: str, file: str = "nvidia-smi topo -m") -> Topology:
         nics=tuple(name for name in names if name not in gpus),
         names=names,
         matrix=tuple(row for _, row in rows),
+        file=file,
     )
 
 
@@ -195,3 +241,150 @@ def _check_symmetric(
                 raise InvalidData(
                     file, f"{names[i]} to {names[j]} is not the same as {names[j]} to {names[i]}", number
                 )
+
+
+def links_among(machine: Topology, device: Device, devices: int | None = None) -> str:
+    """The links between the first `devices` GPUs (all, if None), in the words of `links`.
+
+    - More NVLinks between every two GPUs than a GPU has for each of the others: a switch (`nvswitch2`).
+    - NVLink to some GPUs, and over them to all: a mesh, written pair by pair (`nvlink2@0-1:1,0-2:2,...`).
+    - Otherwise a ring through all of them passes PCI Express at its worst place: the topology of that
+      (`pcie-switch`, `host-bridge`, `two-bridges`; `host-memory` for devices that are no peers).
+    """
+    count = len(machine.gpus) if devices is None else devices
+    if not 1 < count <= len(machine.gpus):
+        gpus = f"{len(machine.gpus)} GPU{'' if len(machine.gpus) == 1 else 's'}"
+        raise InvalidRequest(f"{machine.file} has {gpus}; it cannot say how {count} of a node are joined")
+    chosen = machine.gpus[:count]
+    pairs = {(i, j): machine.connection(chosen[i], chosen[j]) for i, j in combinations(range(count), 2)}
+    nvlinks = {pair: each.nvlinks for pair, each in pairs.items() if each.nvlinks}
+    own = int(device.sheet.number("nvlink_links")) if device.sheet.has("nvlink_links") else 0
+    if max(nvlinks.values(), default=0) > own:
+        raise InvalidRequest(
+            f"{machine.file} joins GPUs by {max(nvlinks.values())} NVLinks, and {device.id} has "
+            f"{own or 'none'}; is it of another machine?"
+        )
+    if len(machine.groups(PathKind.NVLINK, chosen)) == 1:
+        return _nvlinks(nvlinks, count, device)
+    path = max(pairs.values(), key=lambda each: each.badness).kind
+    shared = topologies()[path.name]
+    return "host-memory" if shared.has_peers and not device.has_pcie_peer_access else shared.id
+
+
+def _nvlinks(links: dict[tuple[int, int], int], count: int, device: Device) -> str:
+    generation, own = int(device.sheet.number("nvlink_generation")), int(device.sheet.number("nvlink_links"))
+    fewest, most = min(links.values()), max(links.values())
+    is_complete = 2 * len(links) == count * (count - 1)
+    if is_complete and fewest == most and most * (count - 1) > own:
+        return f"nvswitch{generation - 1}" if most == own else f"nvlink{generation}:{most}"
+    if len(links) == 1:  # all links of a pair are one path
+        return f"nvlink{generation}:{most}"
+    mesh = ",".join(f"{first}-{second}:{number}" for (first, second), number in links.items())
+    return f"nvlink{generation}@{mesh}"
+
+
+@dataclass(frozen=True)
+class TopologyTier:
+    """GPUs that reach each other over a kind of path, and over no better one."""
+
+    path: str
+    meaning: str
+    groups: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class TopologyAnswer(Answer):
+    """What a topology says: its tiers from the best path to the worst, the network card nearest to each GPU.
+
+    With a device, `links` is what predictions of all its GPUs use.
+    """
+
+    file: str
+    gpus: tuple[str, ...]
+    nics: tuple[str, ...]
+    tiers: tuple[TopologyTier, ...]
+    nearest_nics: dict[str, str]
+    device: str | None
+    links: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it."""
+        content: dict[str, Any] = encode(self)
+        return content
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The tiers."""
+        return tuple((tier.path, _groups_text(tier.groups)) for tier in self.tiers)
+
+
+def explain_topology(machine: Topology, device: Device | None = None) -> TopologyAnswer:
+    """The tiers of a machine; with its device, the links that predictions use."""
+    tiers = []
+    before = machine.groups(PathKind.SELF)
+    for kind in PathKind:
+        groups = machine.groups(kind)
+        if groups != before:
+            new = tuple(group for group in groups if group not in before)
+            tiers.append(TopologyTier(_tier_name(machine, kind, new), kind.meaning, new))
+        before = groups
+    return TopologyAnswer(
+        machine.file,
+        machine.gpus,
+        machine.nics,
+        tuple(tiers),
+        {gpu: nic for gpu in machine.gpus if (nic := machine.nearest_nic(gpu)) is not None},
+        None if device is None else device.id,
+        None if device is None or len(machine.gpus) == 1 else links_among(machine, device),
+    )
+
+
+def _tier_name(machine: Topology, kind: PathKind, groups: Iterable[tuple[str, ...]]) -> str:
+    if kind is not PathKind.NVLINK:
+        return kind.name
+    counts = sorted({
+        each.nvlinks
+        for group in groups
+        for a, b in combinations(group, 2)
+        if (each := machine.connection(a, b)).nvlinks
+    })  # fmt: skip
+    return "/".join(f"NV{count}" for count in counts)
+
+
+def _groups_text(groups: Iterable[tuple[str, ...]]) -> str:
+    return "; ".join(" ".join(group) for group in groups)
+
+
+@dataclass(frozen=True)
+class DriverReport:
+    """What the driver of this machine says: the product name of each GPU, and how they are joined."""
+
+    names: tuple[str, ...]
+    topology: Topology | None
+
+
+def ask_driver() -> DriverReport | None:
+    """What `nvidia-smi` of this machine says; None without it, or without a GPU."""
+    names = _nvidia_smi("--query-gpu=name", "--format=csv,noheader").splitlines()
+    gpus = tuple(name.strip() for name in names if name.strip())
+    if not gpus:
+        return None
+    matrix = driver_matrix() if len(gpus) > 1 else ""
+    return DriverReport(gpus, parse_topology(matrix) if matrix else None)
+
+
+def driver_matrix() -> str:
+    """What `nvidia-smi topo -m` of this machine prints; empty without it."""
+    return _nvidia_smi("topo", "-m")
+
+
+def _nvidia_smi(*words: str) -> str:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    try:
+        run = subprocess.run(
+            [tool, *words], capture_output=True, text=True, check=False, timeout=_DRIVER_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return run.stdout if run.returncode == 0 else ""

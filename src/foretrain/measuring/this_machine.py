@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.errors import BackendFailed
-from foretrain.facts.devices import Device, devices, measured_devices_dir
+from foretrain.facts.devices import THIS_MACHINE, Device, devices, measured_devices_dir
+from foretrain.facts.topology import driver_matrix
 from foretrain.facts.user_data import write_atomically
 from foretrain.measuring.gpus import GpuReader, open_gpus
 from foretrain.store.runs import Environment
 
-DEVICE_ID = "here"
 SOURCE_ID = "this-machine"
 _MATRIX_SIDE = 2048
 _COPY_ELEMENTS = 2**25
@@ -57,9 +55,9 @@ def measure_this_machine(
         fp32_flop_per_second=max(measured.fp32_flop_per_second, flop_per_second),
         memory_bytes_per_second=max(measured.memory_bytes_per_second, memory_bytes_per_second),
     )
-    write_atomically(measured_devices_dir() / f"{DEVICE_ID}.toml", _as_toml(measurement))
+    write_atomically(measured_devices_dir() / f"{THIS_MACHINE}.toml", _as_toml(measurement))
     devices.cache_clear()
-    return devices()[DEVICE_ID]
+    return devices()[THIS_MACHINE]
 
 
 def _measure(progress: Callable[[str], None]) -> CpuMeasurement:
@@ -119,11 +117,11 @@ def _cpu_lines(*keys: str) -> list[str]:
 def _as_toml(measurement: CpuMeasurement) -> str:
     name = measurement.name.replace("\\", "").replace('"', "")
     clock = f"boost_clock_hertz = {measurement.clock_hertz:.4e}\n" if measurement.clock_hertz else ""
-    return f'''id = "{DEVICE_ID}"
+    return f'''id = "{THIS_MACHINE}"
 name = "This machine: {name}"
 kind = "cpu"
 vendor = "{platform.machine()}"
-family = "{DEVICE_ID}"
+family = "{THIS_MACHINE}"
 generation = "{platform.machine()}"
 form = "host"
 per = "machine"
@@ -140,7 +138,6 @@ memory_bytes_per_second = {measurement.memory_bytes_per_second:.4e}
 
 
 _PACKAGES = ("foretrain", "torch", "numpy", "transformers", "lightning", "keras", "accelerate", "ray")
-_TOPOLOGY_SECONDS = 10.0
 
 
 def this_environment(*, nodes: int = 1, devices_per_node: int | None = None) -> Environment:
@@ -160,7 +157,7 @@ def _environment(gpus: GpuReader | None, nodes: int, devices_per_node: int | Non
     cpu = cpu_name()
     names = gpus.names() if gpus is not None else ()
     return Environment(
-        device=device_id(names[0]) if names else DEVICE_ID,
+        device=device_id(names[0]) if names else THIS_MACHINE,
         device_name=names[0] if names else cpu,
         devices_per_node=devices_per_node or len(names) or 1,
         nodes=nodes,
@@ -168,7 +165,7 @@ def _environment(gpus: GpuReader | None, nodes: int, devices_per_node: int | Non
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         driver=gpus.driver() if gpus is not None else "",
-        topology=_topology() if len(names) > 1 else "",
+        topology=driver_matrix() if len(names) > 1 else "",
         versions=installed_versions(),
     )
 
@@ -188,17 +185,3 @@ def installed_versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
-
-
-def _topology() -> str:
-    """How the GPUs are connected, as `nvidia-smi topo -m` prints it."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ""
-    try:
-        run = subprocess.run(
-            [tool, "topo", "-m"], capture_output=True, text=True, check=False, timeout=_TOPOLOGY_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return run.stdout if run.returncode == 0 else ""

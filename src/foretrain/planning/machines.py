@@ -15,6 +15,7 @@ from foretrain.facts.devices import device
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, OfferQuery, contradiction, search
+from foretrain.facts.topology import Topology, links_among
 from foretrain.planning.frontier import Exclusion
 
 _EXAMPLES = 3
@@ -66,7 +67,8 @@ class Enumeration:
 class MachinesRequest:
     """Which machines to consider, with at most `most_devices` devices.
 
-    `links` (inside a node) and `network` (between nodes) replace the known links of the machines.
+    `links` (inside a node) and `network` (between nodes) replace the known links of the machines; `topology`
+    those inside nodes of as many devices as it has, or fewer. Machines that it cannot describe are excluded.
     """
 
     gpus: tuple[str, ...] = ()
@@ -76,6 +78,7 @@ class MachinesRequest:
     most_devices: int = 64
     links: str | None = None
     network: str | None = None
+    topology: Topology | None = None
 
     def __post_init__(self) -> None:
         if self.most_devices < 1:
@@ -104,6 +107,8 @@ def enumerate_machines(request: MachinesRequest) -> Enumeration:
             excluded.append(Excluded(_name(offer), f"{offer.family.upper()} variant not specified"))
         elif offer.count > request.most_devices:
             excluded.append(Excluded(_name(offer), f"more than {request.gpus_allowed}"))
+        elif contradiction_with_topology(offer, request.topology):
+            excluded.append(Excluded(_name(offer), contradiction_with_topology(offer, request.topology)))
         else:
             several = _nodes_of(offer, request)
             machines += several
@@ -111,6 +116,18 @@ def enumerate_machines(request: MachinesRequest) -> Enumeration:
                 reason = "considered as single nodes only: inter-node network unknown (give `network`)"
                 excluded.append(Excluded(_name(offer), reason))
     return Enumeration(tuple(machines), tuple(excluded))
+
+
+def contradiction_with_topology(offer: Offer, topology: Topology | None) -> str:
+    """Why a topology cannot be that of a machine; empty where it can."""
+    if topology is None or offer.count == 1:
+        return ""
+    assert offer.device is not None
+    try:
+        links_among(topology, device(offer.device), offer.count)
+    except InvalidRequest as reason:
+        return str(reason)
+    return ""
 
 
 def exclusions(excluded: Iterable[Excluded]) -> tuple[Exclusion, ...]:
@@ -151,7 +168,10 @@ def _nodes_of(offer: Offer, request: MachinesRequest) -> list[Machines]:
     assert offer.device is not None
     name = _name(offer)
     node = nodes().find(name)
-    one = Hardware(name, device(offer.device), offer.count, 1, node, offer, request.links, request.network)
+    links = request.links
+    if request.topology is not None and offer.count > 1:
+        links = links_among(request.topology, device(offer.device), offer.count)
+    one = Hardware(name, device(offer.device), offer.count, 1, node, offer, links, request.network)
     is_joined = request.network is not None or (node is not None and node.inter is not None)
     most = request.most_devices // offer.count if is_joined else 1
     known = None if node is None else node.id

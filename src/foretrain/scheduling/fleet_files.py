@@ -13,7 +13,7 @@ price_changes: [{at: 6h, type: NC6, usd_per_hour: 0.30}]
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,14 +162,19 @@ class FleetFile:
             if entry.offer is None
             else hardware(entry.offer)
         )
-        from dataclasses import replace
-
         return replace(one, links=entry.links or one.links, network=entry.network or one.network)
 
 
 def read_fleet(file: Path) -> FleetFile:
     """The contents of a cluster file, checked; a malformed one raises `InvalidData` that names the key."""
-    content = decode(_Contents, read_mapping(file, "cluster file", _EXAMPLE), file)
+    raw = read_mapping(file, "cluster file", _EXAMPLE)
+    if "node_types" not in raw and "nodes" in raw:
+        raise InvalidData(
+            str(file),
+            "describes hardware to train on (`nodes` without `node_types`), which `predict` takes; the fleet "
+            f"of a scheduler is a file such as {_EXAMPLE}",
+        )
+    content = decode(_Contents, raw, file)
     owned = {each.type for each in content.nodes}
     types: dict[str, NodeType] = {}
     for name, entry in content.node_types.items():

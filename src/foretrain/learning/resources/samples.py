@@ -270,7 +270,7 @@ def _cores(pace: Evaluation) -> int:
     known = worker_calibration(hardware.device.id)
     if known is not None:
         return known.cores
-    if hardware.device.id == "here":
+    if hardware.device.is_this_machine:
         return os.cpu_count() or 1
     sheet = hardware.device.sheet
     return int(sheet.number("cores")) if sheet.has("cores") else hardware.devices_per_node

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
-from foretrain.facts.devices import devices
+from foretrain.facts.devices import THIS_MACHINE, devices
 from foretrain.prediction.cost_models.calibration_files import (
     KINDS_OF_OPERATORS,
     OPERATORS,
@@ -49,7 +49,6 @@ from foretrain.prediction.operators.cpu import (
 from foretrain.prediction.step.calibrated_workers import check_content
 
 _P90 = 1.2815515655446004
-_THIS_MACHINE = "here"
 _LARGEST_SPREAD = 3.0
 
 
@@ -72,8 +71,8 @@ def calibrations() -> tuple[CalibrationFile, ...]:
 
 
 def _stored() -> Iterator[CalibrationFile]:
-    if calibration_file(_THIS_MACHINE).exists() and _THIS_MACHINE in devices():
-        yield _of_operators(calibration_of(devices()[_THIS_MACHINE]))
+    if calibration_file(THIS_MACHINE).exists() and THIS_MACHINE in devices():
+        yield _of_operators(calibration_of(devices()[THIS_MACHINE]))
     timed = measured_steps()
     for device_id in sorted({step.configuration.device for step in timed}):
         yield _of_timings(device_id, [step for step in timed if step.configuration.device == device_id])
@@ -125,14 +124,14 @@ def import_calibration(file: Path) -> CalibrationFile:
 
 def _check_device(file: Path, given: CalibrationFile) -> None:
     known = devices()
-    if given.device == _THIS_MACHINE and _THIS_MACHINE not in known:
+    if given.device == THIS_MACHINE and THIS_MACHINE not in known:
         raise MissingData(
             "this machine is not known as a device yet; calibrate it, or measure it as a device, then import"
         )
     if given.device not in known:
         raise InvalidData(str(file), f"is for the device {given.device!r}, which is unknown here")
     own = known[given.device].name
-    if given.device == _THIS_MACHINE and own != given.device_name:
+    if given.device == THIS_MACHINE and own != given.device_name:
         raise InvalidRequest(f"{file} was made on {given.device_name!r}, but this machine is {own!r}")
 
 

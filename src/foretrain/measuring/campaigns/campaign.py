@@ -36,6 +36,7 @@ from foretrain.decoding import (
     whole_numbers,
 )
 from foretrain.errors import InvalidData, InvalidRequest, nearest
+from foretrain.facts.devices import THIS_MACHINE
 from foretrain.units import UnitError, parse_bandwidth, parse_bytes
 
 STRATEGIES = ("ddp", "dp", "fsdp", "ps-sync", "ps-async")
@@ -139,7 +140,7 @@ class Campaign(Axes):
     name: str = option(TEXT, "Name of the campaign; with the same name it is resumed.", required=True)
     models: tuple[ModelEntry, ...] = option(_MODELS, "Models to train.", default=())
     command: str | None = option(TEXT, "A training command with {batch} and the like in place of models.")
-    on: str = option(TEXT, "The device of each worker, for predictions.", default="here")
+    on: str = option(TEXT, "The device of each worker, for predictions.", default=THIS_MACHINE)
     sample: int | None = option(whole_number(1), "Trials drawn from the grid at random.")
     seed: int = option(whole_number(0), "Seed of the sample and of the order.", default=0)
     steps: int | None = option(whole_number(3), "Steps of a trial.")

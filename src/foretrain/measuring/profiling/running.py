@@ -16,6 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import InvalidRequest, MissingData
+from foretrain.facts.devices import THIS_MACHINE, device
 from foretrain.measuring.profiling.attribution import LAYER
 from foretrain.measuring.profiling.kineto import STEP
 from foretrain.measuring.stopwatch import OtherLoad
@@ -66,10 +67,8 @@ def present_device() -> str:
 def present_device_id() -> str:
     """foretrain's id of the present device: that of the GPU, or `here` for this machine's CPU."""
     if present_device() == "cpu":
-        return "here"
+        return THIS_MACHINE
     import torch
-
-    from foretrain.facts.devices import device
 
     return device(str(torch.cuda.get_device_name())).id
 

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretrain.errors import InvalidRequest, MissingData
-from foretrain.facts.devices import Device, devices
+from foretrain.facts.devices import THIS_MACHINE, Device, devices
 from foretrain.facts.hardware import Hardware, hardware
 from foretrain.facts.offers import Offer, OfferQuery, search
 from foretrain.prediction.operators.cpu import KIND as CPU
 from foretrain.prediction.operators.cpu import calibration_of
 
-HERE = "here"
-"""This machine's CPU, where it was measured."""
 CPU_BY_DATA_SHEET = "epyc-7742"
 """The default CPU where that of this machine was not measured: its peak and bandwidth are known."""
 GPUS = ("rtx4090", "a100-sxm-80gb", "h100-sxm")
@@ -66,7 +64,8 @@ def default_machines(clouds: tuple[str, ...] = ()) -> tuple[Machine, ...]:
 
 def default_cpu() -> str:
     """The CPU of this machine if it was measured, else one known by its data sheet."""
-    return HERE if HERE in devices() and _is_measured(devices()[HERE]) else CPU_BY_DATA_SHEET
+    own = devices().find(THIS_MACHINE)
+    return own.id if own is not None and _is_measured(own) else CPU_BY_DATA_SHEET
 
 
 def machines_named(

@@ -4,7 +4,8 @@
 H100 SXM is on an NVSwitch), else the device's PCI Express lanes: through switches, or through host memory if
 the device has no peer access. Such assumptions are listed in `notes`. Links given by name override both:
 `LINK` or `LINK:COUNT`, where COUNT is the number of network cards of a node (`infiniband-ndr:8`) or of links
-of a device (`nvlink2:6`); PCI Express with its topology, `pcie4-x16@host-bridge`, or the topology alone.
+of a device (`nvlink2:6`); PCI Express with its topology, `pcie4-x16@host-bridge`, or the topology alone;
+NVLink pair by pair, `nvlink2@0-1:1,0-2:2,1-2:1`, as `facts/topology.py` reads it from `nvidia-smi topo -m`.
 
 **Meshes.** Where devices have direct links (DGX-1: a hybrid cube mesh) the rate depends on which devices take
 part. A ring is a Hamiltonian cycle through them; each cycle is used in both directions, so a set of
@@ -119,8 +120,9 @@ LINK_FORM = "LINK[:COUNT]"
 INSIDE_FORM = "LINK[@TOPOLOGY][:COUNT]"
 MESH, PCIE_SWITCH, HOST_MEMORY = "nvlink-mesh", "pcie-switch", "host-memory"
 _TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH}
+_MESH_FORM = re.compile(r"\d+-\d+:\d+(,\d+-\d+:\d+)*")
 _REFERENCE = "nvidia"
-_THIS_MACHINE, _LOOPBACK = "here", "ethernet-40g"
+_LOOPBACK = "ethernet-40g"
 """Workers of the present machine exchange over its virtual network, which no cable limits."""
 _PAIR = 2
 
@@ -274,6 +276,10 @@ def _named_inside(text: str, device: Device) -> _Selected:
     if text.strip() in topologies():
         return replace(_lanes(device, text.strip()), assumed=False, note="")
     name, at, rest = text.partition("@")
+    if _MESH_FORM.fullmatch(rest):
+        pairs = rest.replace(",", " ")
+        own = sum(count for pair, count in _read(pairs).items() if 0 in pair)
+        return _selected(link(name), own, MESH, assumed=False, mesh=pairs)
     topology, colon, count_text = rest.partition(":")
     named, count = _parsed(f"{name}{colon}{count_text}" if at else text)
     if named.joins_nodes:
@@ -369,7 +375,7 @@ def _shared(lanes: Link, count: int, device: Device, topology: str | None) -> _S
 def _known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
     node = next((each for each in machines if each.inter is not None), None)
     if node is None or node.inter is None:
-        if hardware.device.id == _THIS_MACHINE:
+        if hardware.device.is_this_machine:
             note = f"workers of this machine assumed to be connected as by {_LOOPBACK}"
             return _selected(link(_LOOPBACK), 1, "network", assumed=True, note=note)
         raise MissingData(

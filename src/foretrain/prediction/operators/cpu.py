@@ -309,7 +309,7 @@ def calibration_of(device: Device) -> CpuCalibration:
 
 
 def _not_calibrated(device: Device) -> str:
-    if device.id == "here":
+    if device.is_this_machine:
         return "this machine's CPU is not calibrated; run `foretrain calibrate --here`"
     return (
         f"{device.id} is not calibrated; only a machine's own CPU can be: run `foretrain calibrate --here` "

@@ -241,7 +241,7 @@ def _cores_of_a_worker(evaluation: Evaluation) -> float:
     known = worker_calibration(hardware.device.id)
     if known is None:
         return own
-    on_machine = hardware.devices if hardware.device.id == "here" else hardware.devices_per_node
+    on_machine = hardware.devices if hardware.device.is_this_machine else hardware.devices_per_node
     return min(own, known.cores / on_machine)
 
 

@@ -22,6 +22,7 @@ from foretrain.panels import COMMON, OUTPUT, PANELS
 from foretrain.serving.cli.completion import COMPLETERS, Completer, choices
 from foretrain.serving.requests import Request, request_from
 from foretrain.serving.views.wording import as_flags, flag
+from foretrain.units import HOUR, MINUTE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +279,8 @@ def _default(declared: Option) -> str:
         return declared.flags[0].partition("/")[0].removeprefix("--")
     if isinstance(value, tuple):
         return ",".join(map(str, value))
+    if declared.kind.needs_unit:  # shown as it may be typed: a bare number is refused
+        return f"{value / MINUTE:g}min" if value < HOUR else f"{value / HOUR:g}h"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -7,7 +7,7 @@ from foretrain.serving.requests import LinksRequest
 
 
 def run(request: LinksRequest, output: Output) -> None:
-    """List links with their rates."""
+    """List links with their rates, or explain a topology."""
     from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
 
@@ -21,6 +21,7 @@ COMMAND = Command(
     examples=(
         "foretrain links",
         "foretrain links --kind nvlink",
+        "foretrain links --topology topology.txt --device a100-sxm-80gb",
         "foretrain links --json",
     ),
 )

@@ -27,7 +27,7 @@ from foretrain.serving.requests.given import (
     request_from,
     workload_file_values,
 )
-from foretrain.serving.requests.groups import InputFields, JobFields, LengthFields, Request
+from foretrain.serving.requests.groups import InputFields, JobFields, LengthFields, NetworkFields, Request
 from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
@@ -46,6 +46,7 @@ __all__ = [
     "LinksRequest",
     "MeasureRequest",
     "ModelsRequest",
+    "NetworkFields",
     "OffersRequest",
     "PairRequest",
     "PlanRequest",

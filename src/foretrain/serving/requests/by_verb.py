@@ -354,6 +354,12 @@ class ScalingRequest(Request):
         panel=PRIOR,
         complete="network",
     )
+    topology: Path | None = option(
+        FILE,
+        "File with the output of `nvidia-smi topo -m`: how the GPUs of a node of `on` are joined.",
+        metavar="FILE",
+        panel=PRIOR,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -561,6 +567,17 @@ class LinksRequest(Request):
 
     kind: str | None = option(
         TEXT, "Only this technology: pcie, nvlink, nvswitch, infiniband, ethernet ...", metavar="NAME"
+    )
+    topology: Path | None = option(
+        FILE,
+        "Explain a file with the output of `nvidia-smi topo -m`: which GPUs are joined by what.",
+        metavar="FILE",
+    )
+    device: str | None = option(
+        TEXT,
+        "The GPUs of `topology`, for the links that predictions use.",
+        metavar="DEVICE",
+        complete="device",
     )
 
 

@@ -74,6 +74,12 @@ class NetworkFields:
         complete="link",
         metavar="LINK[@TOPOLOGY][:COUNT]",
     )
+    topology: Path | None = option(
+        FILE,
+        "File with the output of `nvidia-smi topo -m`: how GPUs of a node are joined, in place of `links`.",
+        panel=MACHINES,
+        metavar="FILE",
+    )
     network: str | None = option(
         TEXT,
         "Network between nodes, e.g. infiniband-ndr:8.",

@@ -15,8 +15,9 @@ from foretrain.serving.verbs.calibrating import (
     show_calibration,
 )
 from foretrain.serving.verbs.consumption import pair, resources
-from foretrain.serving.verbs.learning import converge, learn
+from foretrain.serving.verbs.learning import converge, learn, learn_layers, learn_resources
 from foretrain.serving.verbs.listing import devices, explain, links, models, offers
+from foretrain.serving.verbs.measuring import Watcher, campaign, count_stored_trials, measure
 from foretrain.serving.verbs.predicting import (
     guide,
     plan,
@@ -39,9 +40,12 @@ from foretrain.serving.verbs.stored_runs import (
 )
 
 __all__ = [
+    "Watcher",
     "calibrate",
+    "campaign",
     "compare_runs",
     "converge",
+    "count_stored_trials",
     "delete_runs",
     "devices",
     "explain",
@@ -52,9 +56,12 @@ __all__ = [
     "import_calibration",
     "import_runs",
     "learn",
+    "learn_layers",
+    "learn_resources",
     "links",
     "list_calibrations",
     "list_runs",
+    "measure",
     "models",
     "offers",
     "pair",

@@ -105,14 +105,15 @@ class MachineLearned(Answer):
 
 def learn_cpu(seconds: float, progress: BarProgress) -> MachineLearned:
     """Time operators and all-reduces on this machine's CPU, and keep them as the device `here`."""
+    from foretrain.facts.devices import THIS_MACHINE
     from foretrain.learning.cpu import TimedWork, calibrate, check_believable
     from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
-    from foretrain.measuring.this_machine import DEVICE_ID, measure_this_machine
+    from foretrain.measuring.this_machine import measure_this_machine
     from foretrain.prediction.operators.cpu import keep
 
     timed = [TimedWork(item.work, item.seconds) for item in run_trials(progress, seconds)]
     progress("peaks", 1.0)
-    operators = calibrate(timed, DEVICE_ID, torch_threads(), torch_version())
+    operators = calibrate(timed, THIS_MACHINE, torch_threads(), torch_version())
     check_believable(operators, timed)  # before anything is kept
     measure_this_machine(
         flop_per_second=operators.flop_per_second,
@@ -127,9 +128,9 @@ def _learn_all_reduce(operators: CpuCalibration, torch: str) -> MachineLearned:
     import os
 
     from foretrain.errors import BackendFailed
+    from foretrain.facts.devices import THIS_MACHINE
     from foretrain.learning.user_calibration.micro_benchmarks import keep_all_reduce
     from foretrain.measuring.local_all_reduce import time_all_reduce
-    from foretrain.measuring.this_machine import DEVICE_ID
 
     learned = MachineLearned(operators, Path(), None)
     try:
@@ -137,7 +138,7 @@ def _learn_all_reduce(operators: CpuCalibration, torch: str) -> MachineLearned:
     except BackendFailed as error:
         return replace(learned, note=str(error))
     kept = keep_all_reduce(
-        [(each.bytes, each.seconds) for each in timings], DEVICE_ID, os.cpu_count() or 1, {"torch": torch}
+        [(each.bytes, each.seconds) for each in timings], THIS_MACHINE, os.cpu_count() or 1, {"torch": torch}
     )
     note = "" if kept is not None else "constants fitted to runs are kept"
     return replace(learned, all_reduce=kept, timings=timings, note=note)

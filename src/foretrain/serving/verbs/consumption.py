@@ -11,7 +11,7 @@ from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
 from foretrain.serving.requests import PairRequest, ResourcesRequest, request_from
 from foretrain.serving.requests.resources import CHANGES
-from foretrain.serving.verbs.predicting import Progress, input_options, no_progress, workload
+from foretrain.serving.verbs.predicting import Progress, input_options, no_progress, topology, workload
 
 if TYPE_CHECKING:
     from foretrain.prediction.resources.consumption import Consumption, ConsumptionAnswer
@@ -72,12 +72,12 @@ def _consumption(
 
 
 def _scenario(request: ResourcesRequest, source: ModelSource | None = None) -> Scenario:
-    from foretrain.facts.hardware import cluster
+    from foretrain.facts.hardware import cluster, with_topology
     from foretrain.prediction.scenario import Parallelism, Scenario
 
     return Scenario(
         workload=workload(request, source),
-        cluster=cluster(request.on),
+        cluster=with_topology(cluster(request.on), topology(request)),
         parallelism=Parallelism(
             strategy=request.strategy,
             micro_batches=request.micro_batches,

@@ -20,7 +20,7 @@ from foretrain.serving.requests import (
     ModelsRequest,
     OffersRequest,
 )
-from foretrain.serving.verbs.predicting import Progress, no_progress, region_names
+from foretrain.serving.verbs.predicting import Progress, no_progress, region_names, topology
 from foretrain.units import format_money
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
     from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.topology import TopologyAnswer
     from foretrain.workloads.zoo.catalogue import ZooEntry
 
 
@@ -148,10 +149,17 @@ class LinkList(Answer):
         return tuple((each.id, each.name) for each in self.links)
 
 
-def links(request: LinksRequest) -> LinkList:
-    """Which links and networks are known."""
+def links(request: LinksRequest) -> LinkList | TopologyAnswer:
+    """Which links and networks are known; with a `topology` file, how the GPUs of that machine are joined."""
+    from foretrain.facts.devices import device
     from foretrain.facts.links import listed
+    from foretrain.facts.topology import explain_topology
 
+    machine = topology(request)
+    if machine is not None:
+        return explain_topology(machine, None if request.device is None else device(request.device))
+    if request.device is not None:
+        raise InvalidRequest("`device` is that of the GPUs in a `topology` file; give the file too")
     return LinkList(listed(request.kind))
 
 

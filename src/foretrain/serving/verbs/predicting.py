@@ -17,6 +17,8 @@ from foretrain.serving.requests import (
     InputFields,
     JobFields,
     LengthFields,
+    LinksRequest,
+    NetworkFields,
     PlanRequest,
     PredictedJob,
     PredictRequest,
@@ -31,6 +33,7 @@ from foretrain.workloads.options import ModelOption, TrainingOptions, WorkloadRe
 if TYPE_CHECKING:
     from foretrain.answers import Infeasible
     from foretrain.convergence.from_log import LogRequest
+    from foretrain.facts.topology import Topology
     from foretrain.jobs.job import JobOptions
     from foretrain.jobs.length import LengthRequest
     from foretrain.jobs.predict import JobPrediction
@@ -83,10 +86,11 @@ def scenario(
     request: PredictRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> Scenario:
     """The training step that a request asks for."""
-    from foretrain.facts.hardware import cluster, with_power_limit
+    from foretrain.facts.hardware import cluster, with_power_limit, with_topology
     from foretrain.prediction.scenario import Parallelism, Scenario
 
-    machines, model = with_power_limit(cluster(request.on), request.power_limit), cost_model(request)
+    joined = with_topology(cluster(request.on), topology(request))
+    machines, model = with_power_limit(joined, request.power_limit), cost_model(request)
     progress("reading the model")
     return Scenario(
         workload=workload(request, source),
@@ -104,6 +108,17 @@ def scenario(
         input=input_options(request),
         advice=request.advice,
     )
+
+
+def topology(request: NetworkFields | ScalingRequest | LinksRequest) -> Topology | None:
+    """The topology file of a request; with links by name too it raises `InvalidRequest`."""
+    from foretrain.facts.topology import read_topology
+
+    if request.topology is None:
+        return None
+    if getattr(request, "links", None) is not None:
+        raise InvalidRequest("`links` and `topology` both say how the devices of a node are joined; give one")
+    return read_topology(request.topology)
 
 
 def plan(
@@ -132,6 +147,7 @@ def plan(
             most_devices=request.max_gpus,
             links=request.links,
             network=request.network,
+            topology=topology(request),
         ),
         batches=BatchLimits(
             request.batch, request.micro_batches, request.global_batch, request.max_global_batch
@@ -204,17 +220,18 @@ def scaling(request: ScalingRequest, progress: Progress = no_progress) -> Scalin
 
 def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) -> Any:
     """The same with a prediction from model and hardware as the prior."""
-    from foretrain.facts.hardware import hardware
+    from foretrain.facts.hardware import Cluster, hardware, with_topology
     from foretrain.learning.scaling.configurations import PredictedJob
     from foretrain.prediction.scenario import Parallelism
 
     if request.workload is None or request.on is None:
         raise InvalidRequest("a prediction needs both `workload` and `on`")
     progress(f"predicting {request.workload}")
+    machines = with_topology(Cluster(request.on, (hardware(request.on),)), topology(request))
     options = {"model": request.workload, **_chosen(request, ScalingRequest, ("precision",))}
     predicted = PredictedJob(
         workload(request_from(GuideModel, options)),
-        hardware(request.on),
+        machines.groups[0],
         Parallelism(network=request.network),
     )
     return replace(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
     from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.topology import TopologyAnswer
     from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList
     from foretrain.workloads.zoo.catalogue import ZooEntry
 
@@ -45,6 +46,11 @@ def price_import_page(report: ImportReport) -> Page:
 def links_page(answer: LinkList) -> Page:
     """Links and networks with their rates."""
     return Page.of("Links", _links(answer.links))
+
+
+def topology_page(answer: TopologyAnswer) -> Page:
+    """Which GPUs of a machine are joined by what."""
+    return Page.of("Topology", _topology(answer))
 
 
 def models_page(answer: ModelList) -> Page:
@@ -219,6 +225,23 @@ def _links(links: Sequence[Link]) -> Iterator[Block]:
         f"{len(links)} links. Rates are of one direction; an nvlink is one link, an nvswitch all of a device."
     )
     yield Sentence("Where a figure comes from: foretrain explain LINK")
+
+
+def _topology(answer: TopologyAnswer) -> Iterator[Block]:
+    rows = [
+        (tier.path, tier.meaning, "; ".join(" ".join(group) for group in tier.groups))
+        for tier in answer.tiers
+    ]
+    yield Table([Column("path", tone=Tone.NAME), Column("over"), Column("joins")], rows)
+    cards = f", {len(answer.nics)} network cards" if answer.nics else ""
+    yield Sentence(f"{len(answer.gpus)} GPUs{cards} in {answer.file}, from the best path to the worst.")
+    if answer.nearest_nics:
+        nearest = ", ".join(f"{gpu} {nic}" for gpu, nic in answer.nearest_nics.items())
+        yield Sentence(f"Nearest network card: {nearest}")
+    if answer.links is not None:
+        yield Sentence(f"Predictions on {answer.device}:{len(answer.gpus)} use --links {answer.links}")
+    elif answer.device is None:
+        yield Sentence("With --device DEVICE: the links that predictions use.")
 
 
 def _models(entries: Sequence[ZooEntry], forms: Mapping[str, str]) -> Iterator[Block]:
