@@ -93,7 +93,7 @@ def is_same_model(step: TimmStep, graph: Graph) -> bool:
 def timm_case(step: TimmStep, graph: Graph) -> Case:
     """One forward pass of timm beside its prediction."""
     if step.compiled:
-        graph = ExecutedGraph(graph).with_settings(compile=True).graph
+        graph = ExecutedGraph(graph).with_options(compile=True).graph
     priced = OperatorCostModel().priced(graph, device(step.device_id))
     mode = "compiled" if step.compiled else "eager"
     name = f"{step.wanted.model} at {step.wanted.image_size}, batch {step.batch}"
@@ -132,7 +132,7 @@ def priced_problem(graph: Graph, is_compiled: bool, device_id: str) -> PricedSte
     """A problem of KernelBench on a device, with its convolutions in TF32 where it has that."""
     target = device(device_id)
     if is_compiled:
-        graph = ExecutedGraph(graph).with_settings(compile=True).graph
+        graph = ExecutedGraph(graph).with_options(compile=True).graph
     has_tf32 = target.sheet.has("tf32_tensor_flop_per_second")
     listing = Listing(kernelbench.works_in_tf32(graph) if has_tf32 else operators(graph))
     host = host_model(target)

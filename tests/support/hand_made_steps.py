@@ -37,7 +37,7 @@ def step_of(spelled: str, gradient_elements: Sequence[int] = ()) -> Graph:
         Buffer(number, backward[number], len(calls), Role.GRADIENT, f"layers.{number}.weight")
         for number in range(len(specs))
     )
-    return Graph(specs, calls, buffers, (), 1, 1, 0, {})
+    return Graph(specs, calls, buffers, (), 1, 1, 0)
 
 
 def times(*device: float) -> CallTimes:

@@ -83,7 +83,7 @@ def test_every_size_of_a_family_is_fused_as_the_first(name: str) -> None:
 def test_a_step_that_fuses_nothing_runs_as_it_was_recorded() -> None:
     step = ExecutedGraph(graph("blocks"))
     assert step.graph is step.source
-    compiled = step.with_settings(compile=True)
+    compiled = step.with_options(compile=True)
     assert len(compiled.graph.calls) < len(compiled.source.calls) == len(step.source.calls)
 
 

@@ -111,7 +111,7 @@ def evaluate(
     executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
     graph = executed.graph
     layout, environment = configuration.layout, context.environment
-    if graph.settings.get("whole_step") and (layout.devices > 1 or configuration.micro_batches > 1):
+    if graph.is_whole_step and (layout.devices > 1 or configuration.micro_batches > 1):
         raise InvalidRequest(
             "a step function is predicted on one device and in one piece, not with strategy "
             f"{layout.name} on {layout.devices} devices in {configuration.micro_batches} micro-batches"

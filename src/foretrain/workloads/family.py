@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -126,7 +126,7 @@ def _rebuilt(
     buffers: tuple[Buffer, ...],
     layers: tuple[Layer, ...],
 ) -> Graph:
-    return Graph(specs, calls, buffers, layers, graph.batch, graph.samples, graph.tokens, graph.settings)
+    return replace(graph, specs=specs, calls=calls, buffers=buffers, layers=layers)
 
 
 def _check_same_structure(one: Graph, other: Graph) -> None:

@@ -20,9 +20,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import frameworks
 from foretrain.workloads.fused_kernels import FUSED, fuse_kernels
-from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Nature, Phase, Spec
+from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Nature, Phase, Spec, with_options
 from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation, with_retyped_specs
 from foretrain.workloads.rules import operators
@@ -109,15 +109,15 @@ def fuse(graph: Graph) -> Graph:
 
 def fuses(graph: Graph) -> bool:
     """Whether a step has fused kernels: because it is compiled, or by its framework."""
-    return bool(graph.settings.get("compile") or _fused_by_framework(graph))
+    return bool(graph.options.compile or _fused_by_framework(graph))
 
 
 def _fused_by_framework(graph: Graph) -> frozenset[str]:
-    fused_groups = frameworks()[graph.settings.get("framework") or PLAIN].fused
-    if graph.settings.get("precision") in _SINGLE:
+    fused_groups = frameworks()[graph.options.framework].fused
+    if graph.options.precision in _SINGLE:
         # Megatron's kernel takes FP16 and BF16 alone (`FusedScaleMaskSoftmax.is_kernel_available`)
         fused_groups -= {"softmax"}
-    match graph.settings.get("loss"):
+    match graph.options.loss:
         case "fused":
             return fused_groups | {"loss"}
         case "eager":
@@ -131,7 +131,7 @@ def executed_fusion(graph: Graph, exchanges: Sequence[tuple[int, int]] = ()) -> 
     `exchanges` are the calls after which each exchange between devices starts, and those that wait for it.
     """
     own = _fused_by_framework(graph)
-    if graph.settings.get("compile") or not own:
+    if graph.options.compile or not own:
         return fusion(graph, {call for after, before in exchanges for call in (after + 1, before)})
     step = fuse_kernels(graph, operators(graph), own, exchanges)
     return Fusion(step.graph, step.place, step.retyped)
@@ -161,9 +161,9 @@ class ExecutedGraph:
     def _fusion(self) -> Fusion:
         return executed_fusion(self.source)
 
-    def with_settings(self, **settings: Any) -> ExecutedGraph:
-        """The same step with other settings; its kernels are chosen anew."""
-        return ExecutedGraph(replace(self.source, settings={**self.source.settings, **settings}))
+    def with_options(self, **changes: Any) -> ExecutedGraph:
+        """The same step run with other options; its kernels are chosen anew."""
+        return ExecutedGraph(with_options(self.source, **changes))
 
 
 def _is_fusible(op: Op) -> bool:

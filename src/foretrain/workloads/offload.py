@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from foretrain.workloads.graph import OFFLOADED_STATE, Graph, Phase, Role
+from foretrain.workloads.graph import Graph, Phase, Role
 
 OPTIMIZER, PARAMETERS, ACTIVATIONS = "optimizer", "parameters", "activations"
 
 
 def is_offloaded(graph: Graph, what: str) -> bool:
     """Whether a graph leaves something to the host."""
-    return what in graph.settings.get("offload", ())
+    return what in graph.options.offload
 
 
 def offloaded(graph: Graph) -> Graph:
@@ -55,5 +55,5 @@ def _without_optimizer(graph: Graph) -> Graph:
             for call in graph.calls[:end]
         ),
         buffers=tuple(graph.buffers[index] for index in kept),
-        settings={**graph.settings, OFFLOADED_STATE: state / max(1, graph.trainable_parameters)},
+        offloaded_state_bytes_per_parameter=state / max(1, graph.trainable_parameters),
     )

@@ -54,7 +54,7 @@ def test_changes_are_listed_with_their_gain_most_first() -> None:
 
 def test_gain_is_the_ratio_of_speeds() -> None:
     now = evaluated(CONVOLUTIONS, "a100-sxm-80gb")
-    tf32 = executed_graph_at(workload_of(CONVOLUTIONS), 64).with_settings(precision="tf32")
+    tf32 = executed_graph_at(workload_of(CONVOLUTIONS), 64).with_options(precision="tf32")
     then = evaluate(now.context, now.configuration, tf32)
     changes = {each.change: each for each in advised(CONVOLUTIONS, "a100-sxm-80gb")}
     if now.seconds / then.seconds >= MIN_GAIN:

@@ -17,7 +17,7 @@ from foretrain.prediction.cost_models.priced_step import (
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.host import HostModel, host_model
 from foretrain.prediction.operators.listing import Floats, Listing, WorkTable
-from foretrain.workloads.graph import Phase
+from foretrain.workloads.graph import Phase, with_options
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import operators
 
@@ -67,13 +67,13 @@ def test_a_slow_host_sets_the_pace_and_shows_as_waiting() -> None:
 
 def test_compiling_spares_the_host() -> None:
     # 5 s a kernel forward and backward; the update is launched as before
-    compiled = replace(MLP, settings={**MLP.settings, "compile": True})
+    compiled = with_options(MLP, compile=True)
     expected = 5 * (KERNELS[Phase.FORWARD] + KERNELS[Phase.BACKWARD]) + 10 * KERNELS[Phase.OPTIMIZER]
     assert estimate_step(compiled, T4, [OneSecondEach()], SLOW).seconds == pytest.approx(expected)
 
 
 def test_a_compiled_step_enters_two_graphs() -> None:
-    compiled = replace(MLP, settings={**MLP.settings, "compile": True})
+    compiled = with_options(MLP, compile=True)
     plain = estimate_step(compiled, T4, [OneSecondEach()], SLOW)
     entering = estimate_step(compiled, T4, [OneSecondEach()], replace(SLOW, compiled_call_seconds=100.0))
     assert entering.host_seconds == pytest.approx(plain.host_seconds + 200)
@@ -89,7 +89,7 @@ def test_libraries_cost_the_host_more() -> None:
 
 
 def test_a_captured_graph_is_launched_once() -> None:
-    captured = replace(MLP, settings={**MLP.settings, "cuda_graphs": True})
+    captured = with_options(MLP, cuda_graphs=True)
     step = estimate_step(captured, T4, [OneSecondEach()], SLOW)
     assert step.seconds == pytest.approx(sum(KERNELS.values()))
     assert step.host_seconds == pytest.approx(10)
@@ -135,7 +135,7 @@ def test_autograd_functions_in_python_launch_the_backward_passes_of_layers_like_
 
 def test_research_frameworks_launch_slower_by_what_was_timed() -> None:
     slow = replace(SLOW, framework_factor=3.0)
-    timed = replace(MLP, settings={**MLP.settings, "framework": "nanotron"})
+    timed = with_options(MLP, framework="nanotron")
     plain, theirs = (estimate_step(each, T4, [OneSecondEach()], slow) for each in (MLP, timed))
     assert theirs.host_seconds == pytest.approx(3 * plain.host_seconds)
     assert exchange_launch_seconds(price_step(timed, T4, [OneSecondEach()], slow)) == 30.0

@@ -19,6 +19,7 @@ from foretrain.prediction.step.input_pipeline import (
     input_bytes,
     input_pipeline,
 )
+from foretrain.workloads.graph import with_options
 
 T4 = device("t4")
 STEP = replace(graph("conv", batch=4), samples=100)
@@ -114,6 +115,6 @@ def test_bad_options() -> None:
 
 
 def test_keras_copies_the_batch_within_the_step_but_loads_a_data_set_ahead() -> None:
-    in_keras = replace(STEP, settings={**STEP.settings, "framework": "keras"})
+    in_keras = with_options(STEP, framework="keras")
     assert input_pipeline(STEP, T4).overlaps and not input_pipeline(in_keras, T4).overlaps
     assert input_pipeline(in_keras, T4, InputOptions("imagenet-jpeg")).overlaps

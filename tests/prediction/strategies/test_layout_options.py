@@ -1,5 +1,7 @@
 """Options of a layout: when gradients are reduced, what is kept of gathered activations."""
 
+from typing import Any
+
 import pytest
 
 from foretrain.prediction.collectives._base import Verb
@@ -9,9 +11,10 @@ from foretrain.prediction.strategies.catalogue import layout_of, replication
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
+from foretrain.workloads.options import ResolvedOptions
 
 
-def _graph(**settings: object) -> Graph:
+def _graph(**options: Any) -> Graph:
     calls = (
         Call("aten.mm", Phase.FORWARD, "a", (), (0,), (0,), (), {}),
         Call("aten.mm", Phase.BACKWARD, "b", (), (0,), (0,), (1,), {}),
@@ -23,7 +26,7 @@ def _graph(**settings: object) -> Graph:
         Buffer(0, 0, 4, Role.GRADIENT, "b"),
         Buffer(0, 0, 4, Role.GRADIENT, "a"),
     )
-    return Graph((Spec((1 << 20,), "float32"),), calls, buffers, (), 1, 1, 0, dict(settings))
+    return Graph((Spec((1 << 20,), "float32"),), calls, buffers, (), 1, 1, 0, ResolvedOptions(**options))
 
 
 def replicated(program: Program, layout: Layout) -> Program:
@@ -41,7 +44,9 @@ def test_gradients_are_reduced_as_they_become_ready_or_after_all() -> None:
 def test_full_gradients_stay_and_need_no_buckets() -> None:
     plain = tensor_lifetimes(_graph(), MemoryOptions(data_parallel=4, keep_gradients=True), 0)
     kept = tensor_lifetimes(
-        _graph(full_gradients=True), MemoryOptions(data_parallel=4, keep_gradients=True), 0
+        _graph(precision="bf16", weights="bf16", master_weights=True, gradients="fp32"),
+        MemoryOptions(data_parallel=4, keep_gradients=True),
+        0,
     )
     assert sum(piece.bytes for piece in plain.gradients) == 8 << 20
     assert not kept.gradients

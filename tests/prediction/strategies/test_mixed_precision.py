@@ -77,4 +77,4 @@ def test_a_step_in_fp16_is_that_in_bf16_with_another_type() -> None:
     assert half.calls == brain.calls
     assert {spec.dtype for spec in half.specs} - {spec.dtype for spec in brain.specs} == {"float16"}
     assert [spec.bytes for spec in half.specs] == [spec.bytes for spec in brain.specs]
-    assert half.settings["precision"] == "fp16"
+    assert half.options.precision == "fp16"

@@ -105,7 +105,7 @@ def _changes(now: Evaluation, is_batch_fixed: bool, largest_batch: int) -> Itera
 def _of_precision(now: Evaluation) -> Iterator[_Change]:
     precision, sheet = now.context.workload.options.precision, now.context.environment.device.sheet
     if precision == "fp32" and sheet.has("tf32_tensor_flop_per_second"):
-        yield _Change("TF32", lambda: _with_settings(now, precision="tf32"))
+        yield _Change("TF32", lambda: _run_with(now, precision="tf32"))
     if precision in ("fp32", "tf32"):
         half = next((name for name in ("bf16", "fp16") if sheet.has(f"{name}_tensor_flop_per_second")), None)
         if half is not None:
@@ -115,18 +115,18 @@ def _of_precision(now: Evaluation) -> Iterator[_Change]:
 def _of_execution(now: Evaluation) -> Iterator[_Change]:
     options = now.context.workload.options
     if not options.compile:
-        yield _Change("compile (torch.compile)", lambda: _with_settings(now, compile=True))
+        yield _Change("compile (torch.compile)", lambda: _run_with(now, compile=True))
     if now.step.run.waiting_seconds > 0 and not options.cuda_graphs:
-        yield _Change("CUDA graphs", lambda: _with_settings(now, cuda_graphs=True))
+        yield _Change("CUDA graphs", lambda: _run_with(now, cuda_graphs=True))
     if not options.channels_last and any(call.name == "aten.convolution" for call in now.graph.calls):
         yield _Change("channels-last layout", lambda: _with_options(now, channels_last=True))
     if options.attention == "eager":
         yield _Change("fused attention (sdpa)", lambda: _with_sdpa(now))
 
 
-def _with_settings(now: Evaluation, **settings: object) -> Evaluation:
-    """The graph at hand with other settings; its kernels are fused anew."""
-    return _with_graph(now, now.executed.with_settings(**settings))
+def _run_with(now: Evaluation, **options: object) -> Evaluation:
+    """The graph at hand, run with other options; its kernels are fused anew."""
+    return _with_graph(now, now.executed.with_options(**options))
 
 
 def _with_graph(now: Evaluation, executed: ExecutedGraph) -> Evaluation:

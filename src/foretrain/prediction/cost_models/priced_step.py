@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import frameworks
 from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
@@ -262,19 +262,19 @@ def modelled_share(priced: PricedOps) -> float:
 
 def _launching(listing: Listing, host: HostModel, graph: Graph) -> Floats:
     """Host time of each operator; a captured graph is launched once, with its first operator."""
-    run_by = frameworks()[graph.settings.get("framework") or PLAIN]
-    each = host.seconds(listing, bool(graph.settings.get("compile")), run_by.python_functions)
+    run_by = frameworks()[graph.options.framework]
+    each = host.seconds(listing, graph.options.compile, run_by.python_functions)
     each = each * (host.framework_factor if run_by.timed_host else run_by.host_factor)
-    if graph.settings.get("cuda_graphs") and len(each):
+    if graph.options.cuda_graphs and len(each):
         each = np.append(host.captured_seconds, np.zeros(len(each) - 1))
     return each
 
 
 def exchange_launch_seconds(step: PricedStep) -> float:
     """Host time of starting one exchange; none if a captured graph holds it."""
-    if step.graph.settings.get("cuda_graphs"):
+    if step.graph.options.cuda_graphs:
         return 0.0
-    is_slow = frameworks()[step.graph.settings.get("framework") or PLAIN].timed_host
+    is_slow = frameworks()[step.graph.options.framework].timed_host
     return step.host.exchange_seconds * (step.host.framework_factor if is_slow else 1.0)
 
 

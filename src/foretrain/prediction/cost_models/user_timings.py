@@ -119,11 +119,9 @@ def priced_error(
     `seconds` is its prediction if it is a part of a larger step, which waits `exposed_share` of its time for
     other devices and is divided along `axes`.
     """
-    settings = step.graph.settings
-    chosen = [name for name in _OPTIONS if settings.get(name)]
-    framework = settings.get("framework")
-    variant = ", ".join([*chosen, *([str(framework)] if framework else []), *axes])
-    key = StepKey(model, device.id, str(settings.get("precision", "")), variant)
+    options = step.graph.options
+    chosen = [name for name in _OPTIONS if getattr(options, name)]
+    key = StepKey(model, device.id, options.precision, ", ".join([*chosen, options.framework, *axes]))
     predicted = step_estimate(step).seconds if seconds is None else seconds
     return StepError(key, predicted, step_traits(step, exposed_share))
 

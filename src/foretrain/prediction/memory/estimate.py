@@ -20,7 +20,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.estimates import Part as EstimatePart
 from foretrain.facts.devices import Device
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import frameworks
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, Footprint, simulate
 from foretrain.prediction.memory.calibration import MemoryCalibration, memory_calibration
@@ -388,7 +388,7 @@ def communicator_bytes(graph: Graph, layout: Layout, network: Network) -> int:
         return 0
     groups = [tuple(degrees)]
     if degrees.keys() - {Axis.DATA, Axis.SHARD}:
-        each = frameworks()[graph.settings.get("framework") or PLAIN].communicators_per_axis
+        each = frameworks()[graph.options.framework].communicators_per_axis
         groups += [(axis,) for axis in degrees] * each
     size = memory_calibration().communicator
     total = 0.0

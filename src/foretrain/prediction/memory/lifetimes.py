@@ -53,7 +53,7 @@ class Convolution(NamedTuple):
 
 def convolution_workspaces(graph: Graph) -> Mapping[int, tuple[int, ...]]:
     """Workspace bytes of each convolution call: one entry forward, one for each gradient."""
-    if graph.settings.get("channels_last"):
+    if graph.options.channels_last:
         return {}
     return {
         index: (transposed,) * _kernels(call)
@@ -203,7 +203,7 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
     )
     gradients = [allocation for _, allocation in by_role[Role.GRADIENT]]
     lasting: list[Allocation] = []
-    if graph.settings.get("full_gradients"):  # accumulated and reduced in place: never freed
+    if graph.options.adds_up_in_fp32:  # accumulated and reduced in place: never freed
         lasting = [
             allocation._replace(bytes=_share(allocation.bytes, allocation, sharded[2]))
             for allocation in gradients
@@ -212,7 +212,7 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
     if is_offloaded(graph, OPTIMIZER):
         gradients = list(_until_copied(gradients, options))
     paged_bytes = 0
-    if is_paged(graph.settings.get("optimizer")):
+    if is_paged(graph.options.optimizer):
         paged_bytes, state = sum(allocation.bytes for allocation in state), ()
     return TensorLifetimes(
         paged_bytes=paged_bytes,

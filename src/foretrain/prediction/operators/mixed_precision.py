@@ -90,7 +90,7 @@ class Calibration:
 
 def correction(graph: Graph, device: Device) -> Correction | None:
     """The correction of a step's prices; None unless it runs in mixed precision on tensor cores."""
-    if graph.settings.get("precision") not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
+    if graph.options.precision not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
         return None
     return corrected_compiled if fuses(graph) else corrected
 

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import frameworks
 from foretrain.prediction.cost_models.priced_step import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
@@ -171,7 +171,7 @@ def compose(
 def _launched_seconds(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> float:
     """The shortest step that the host allows."""
     launching = per_step(times.host, program)
-    if not frameworks()[program.graph.settings.get("framework") or PLAIN].waits_for_batches:
+    if not frameworks()[program.graph.options.framework].waits_for_batches:
         return launching
     each = passes(program, times, exchange_seconds)
     return max(launching, program.micro_batches * (each.forward + each.backward) + each.optimizer)
@@ -251,7 +251,7 @@ def phase_seconds(times: CallTimes, program: Program) -> tuple[Floats, Floats]:
     """Device and host seconds of a step by `Phase`, for all micro-batches."""
     start, updating = forward_end(program.graph), optimizer_start(program.graph)
     spans: tuple[Any, ...] = (slice(0, start), slice(start, updating), slice(updating, None))
-    if program.graph.settings.get("whole_step"):  # phases alternate
+    if program.graph.is_whole_step:  # phases alternate
         phases = [call.phase for call in program.graph.calls]
         spans = tuple(np.array([each is phase for each in phases], bool) for phase in Phase)
     rounds = (program.micro_batches, program.micro_batches, 1)

@@ -22,7 +22,7 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Estimate, Part, longest, sequence
 from foretrain.facts.datasets import Dataset, Storage, datasets, storages
 from foretrain.facts.devices import Device
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import frameworks
 from foretrain.facts.links import link
 from foretrain.facts.sheets import data_root, read_toml
 from foretrain.workloads.graph import Graph, Role, once_per_graph
@@ -112,7 +112,7 @@ def input_pipeline(
 
 
 def _copies_in_step(graph: Graph) -> bool:
-    return frameworks()[graph.settings.get("framework") or PLAIN].copies_input_in_step
+    return frameworks()[graph.options.framework].copies_input_in_step
 
 
 def _together(stages: list[Estimate], overlaps: bool) -> Estimate:

@@ -36,5 +36,5 @@ def model_flop(graph: Graph) -> float:
 
 def peak(graph: Graph, device: Device) -> float:
     """The device's dense peak at the precision of a graph."""
-    dtype = _DTYPES[str(graph.settings.get("precision", "fp32"))]
+    dtype = _DTYPES[graph.options.precision]
     return peak_flop_per_second(device, dtype, matrix=True)

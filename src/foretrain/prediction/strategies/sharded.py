@@ -67,7 +67,7 @@ def item_bytes(graph: Graph, spec: Spec | None) -> int:
 
     Without a spec: those of half precision, or 0 if parameters are sent in their own type.
     """
-    half = ITEM_BYTES.get(_HALF.get(str(graph.settings.get("precision")), ""), 0)
+    half = ITEM_BYTES.get(_HALF.get(graph.options.precision, ""), 0)
     return half or (ITEM_BYTES[spec.dtype] if spec else 0)
 
 
@@ -242,7 +242,7 @@ def _by_block(sent: list[Gradient]) -> Iterator[tuple[str, float, int]]:
 
 def _in_sent_precision(graph: Graph, gradient: Gradient) -> Gradient:
     """A gradient in the precision that parameters are gathered in; in FP32 if it is accumulated in FP32."""
-    half = 0 if graph.settings.get("full_gradients") else item_bytes(graph, None)
+    half = 0 if graph.options.adds_up_in_fp32 else item_bytes(graph, None)
     return gradient._replace(bytes=gradient.elements * half) if half else gradient
 
 

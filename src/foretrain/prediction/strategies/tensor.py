@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import frameworks
 from foretrain.prediction.collectives._base import Verb
 from foretrain.prediction.strategies._base import MixedPrecision, Strategy
 from foretrain.prediction.strategies.division.flow import (
@@ -68,7 +68,7 @@ def feasible_tensor_degrees(graph: Graph, most: int) -> tuple[int, ...]:
 
 def divides_sequence(graph: Graph, degree: int) -> bool:
     """Whether the operators between layers can be divided by tokens, and the framework does so."""
-    if not frameworks()[graph.settings.get("framework") or PLAIN].sequence_parallel:
+    if not frameworks()[graph.options.framework].sequence_parallel:
         return False
     try:
         _check(tensor_flow(graph, sequence_parallel=True), degree)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
 from functools import partial, wraps
 from typing import Any
 
@@ -254,14 +253,10 @@ def _graph(
         batch=example.samples,
         samples=example.samples,
         tokens=example.tokens,
-        settings={
-            **asdict(options),
-            "offload": list(options.offload),
-            "trained": trained,
-            "full_gradients": options.adds_up_in_fp32,
-            "notes": list(example.notes),
-            "whole_step": bool(example.optimizers),
-        },
+        options=options,
+        trained=tuple(trained),
+        notes=tuple(example.notes),
+        is_whole_step=bool(example.optimizers),
     )
 
 
