@@ -269,7 +269,7 @@ mount -t tmpfs -o size=600k tmpfs {home}
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_full_disk_loses_neither_the_run_nor_the_exit_code(measuring: Measuring) -> None:
-    measuring.home.mkdir()
+    measuring.home.mkdir(exist_ok=True)
     fill = f"open({str(measuring.home / 'big')!r}, 'wb').write(bytes(10_000_000))"
     code = (
         f"{STEPS.format(steps=60)}\ntry:\n    {fill}\nexcept OSError: pass\n{STEPS.format(steps=60)}exit(5)"
