@@ -19,13 +19,11 @@ from calibration.datasets.timm_models import families
 
 from calibration.datasets import kernelbench, timm_benchmark
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.priced_step import PricedStep, step_estimate
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.cost_models import OperatorCostModel, PricedStep, step_estimate
 from foretrain.prediction.operators.host import host_model
 from foretrain.prediction.operators.listing import Listing
-from foretrain.prediction.operators.pricing import price
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.operators.pricing import operator_models, price
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators
 from validation.report import Case, Metrics, SuiteReport, metrics

@@ -23,10 +23,10 @@ from typing import Any
 from foretrain.estimates import Estimate
 from foretrain.facts.calibrations import calibration_content, shipped_calibration
 from foretrain.facts.devices import Device, devices
-from foretrain.prediction.cost_models.priced_step import PricedStep
+from foretrain.prediction.cost_models import PricedStep
 from foretrain.prediction.operators import matrix, mixed_precision
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.products import unit_of
+from foretrain.prediction.operators.matrix import unit_of
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.workloads.graph import Graph
 
 FILE = "spread.json"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.step.compose import compose, passes
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Call, Graph, Phase

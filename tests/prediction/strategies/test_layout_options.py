@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.memory.estimate import memory_options
 from foretrain.prediction.memory.lifetimes import tensor_lifetimes
-from foretrain.prediction.strategies.catalogue import layout_of, replication
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
+from foretrain.prediction.strategies.strategy import layout_of, replication
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.options import ResolvedOptions
 

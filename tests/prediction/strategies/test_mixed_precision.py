@@ -3,8 +3,6 @@
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.strategies._base import MixedPrecision
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.mixed_precision import (
     fixed_precision,
     mixed_precision,
@@ -12,6 +10,7 @@ from foretrain.prediction.strategies.mixed_precision import (
     under,
     usual_precision,
 )
+from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_of

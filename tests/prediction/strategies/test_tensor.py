@@ -11,7 +11,7 @@ from tests.support.divided_graphs import check_parameters, check_shapes, graph, 
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees, tensor_flow, tensor_parallel

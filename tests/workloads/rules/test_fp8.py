@@ -9,7 +9,7 @@ from tests.support.small_models import graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import FP8_SCALINGS, WorkloadRequest

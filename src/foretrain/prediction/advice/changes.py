@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 from foretrain.errors import ForetrainError
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import device as known_device
-from foretrain.facts.hardware import Hardware
-from foretrain.facts.nodes import nodes
+from foretrain.facts.hardware import Hardware, nodes
 from foretrain.prediction.advice.scaling_curve import over, with_devices
 from foretrain.prediction.collectives.network import network_of, with_factor
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import StepContext
-from foretrain.prediction.step.input_pipeline import STORAGE, InputOptions
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.options import STORAGES, InputOptions
+from foretrain.prediction.scenario import Evaluation, StepContext, evaluate
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.workload import executed_graph
 
 MIN_GAIN = 1.02
@@ -183,12 +181,12 @@ def _of_input(now: Evaluation) -> Iterator[_Change]:
         yield _Change("prefetching", fed(replace(options, prefetch=True)))
     if options.dataset is None or not datasets()[options.dataset].is_read:
         return
-    fastest, current = storages()[STORAGE], storages()[options.storage]
+    fastest, current = storages()[STORAGES[0]], storages()[options.storage]
     if current.id != fastest.id:
         yield _Change(f"samples on {fastest.id}", fed(replace(options, storage=fastest.id)))
     enough = _loader_workers_needed(now)
-    if enough > options.workers:
-        more = replace(options, workers=enough, prefetch=True)
+    if enough > options.loader_workers:
+        more = replace(options, loader_workers=enough, prefetch=True)
         yield _Change(f"{enough} loader workers", fed(more))
         if current.id != fastest.id:
             both = replace(more, storage=fastest.id)
@@ -198,7 +196,7 @@ def _of_input(now: Evaluation) -> Iterator[_Change]:
 def _loader_workers_needed(now: Evaluation) -> int:
     """Loader workers with which decoding is no longer what the step waits for, within reason."""
     others = max(now.step.seconds, now.input.copying_seconds)
-    one_worker = now.input.decoding_seconds * max(1, now.context.input.workers)
+    one_worker = now.input.decoding_seconds * max(1, now.context.input.loader_workers)
     return min(_MAX_LOADER_WORKERS, math.ceil(one_worker / others)) if others else 0
 
 

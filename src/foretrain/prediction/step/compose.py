@@ -30,10 +30,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.facts.frameworks import frameworks
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
-from foretrain.prediction.strategies.program import Exchange, Program, When, unit_of
+from foretrain.prediction.strategies.program import (
+    Exchange,
+    Program,
+    When,
+    forward_end,
+    optimizer_start,
+    unit_of,
+)
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
 from foretrain.workloads.graph import Graph, Phase
 
@@ -75,6 +81,18 @@ class ComposedStep:
     def stage_names(self) -> tuple[str, ...]:
         """The first and last block of each stage; empty for a single stage."""
         return tuple(_span(stage.graph) for stage in self.stages) if len(self.stages) > 1 else ()
+
+    def scale(self, factor: float) -> ComposedStep:
+        """The step with all times but those of the timeline multiplied by a factor."""
+        return replace(
+            self,
+            seconds=self.seconds * factor,
+            phases={phase: seconds * factor for phase, seconds in self.phases.items()},
+            computing_seconds=self.computing_seconds * factor,
+            exposed_seconds=self.exposed_seconds * factor,
+            bubble_seconds=self.bubble_seconds * factor,
+            waiting_seconds=self.waiting_seconds * factor,
+        )
 
 
 def _span(graph: Graph) -> str:

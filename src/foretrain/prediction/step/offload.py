@@ -25,11 +25,11 @@ from foretrain.facts.hardware import Hardware
 from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.prediction.step.compose import ComposedStep
 from foretrain.prediction.step.input_pipeline import host_link
-from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.sharded import gathered_units
+from foretrain.prediction.strategies.strategy import replication
+from foretrain.workloads.executed import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.graph import Graph, Phase, Role
-from foretrain.workloads.offload import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 
 HOST_UPDATE, HOST_COPIES = "optimizer on the host", "copies to and from the host"
 PAGING = "paging of optimizer state"
@@ -92,7 +92,7 @@ def _update(graph: Graph, shards: int, hardware: Hardware, layout: Layout) -> Pa
 
 def _part(name: str, kind: str, seconds: float, source: str) -> Part:
     spread = _facts()[kind]
-    return Part(name, seconds, source, seconds * (1 - spread["p10"]), seconds * (spread["p90"] - 1))
+    return Part.within(name, seconds, source, spread["p10"], spread["p90"])
 
 
 @cache

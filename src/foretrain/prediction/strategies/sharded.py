@@ -19,29 +19,27 @@ from typing import NamedTuple
 import numpy as np
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies._base import ExchangeSeconds, MixedPrecision, Shards, Strategy
-from foretrain.prediction.strategies.gradients import (
+from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
+from foretrain.prediction.strategies.program import (
     AVERAGING,
     BUCKET_BYTES,
+    ROOT,
+    Axis,
+    Exchange,
     Gradient,
+    MemoryOptions,
+    Program,
+    When,
     bucketed,
     gradients,
     is_of_expert,
     optimizer_start,
     reduced_last,
-)
-from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
-from foretrain.prediction.strategies.program import (
-    ROOT,
-    Axis,
-    Exchange,
-    MemoryOptions,
-    Program,
-    When,
     unit_of,
 )
+from foretrain.prediction.strategies.strategy import ExchangeSeconds, MixedPrecision, Shards, Strategy
 from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 from foretrain.workloads.rules import operators

@@ -20,20 +20,21 @@ from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.frameworks import frameworks
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies._base import MixedPrecision, Strategy
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.strategies.division.flow import (
     GATHER,
     SUM,
     SUM_TO_SHARES,
     Constraint,
     Flow,
+    common_degrees,
+    divide,
+    nearest_degrees,
 )
-from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.megatron import Megatron
-from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
-from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
+from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program, forward_end
+from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
 from foretrain.workloads.graph import Graph, once_per_graph
 
 _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb.ALL_GATHER}
@@ -125,6 +126,7 @@ class TensorParallel(Strategy):
     name = "tensor"
     keys = ("tp", "sp")
     form = "tp=T"
+    axis = Axis.TENSOR
     order = 10
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
