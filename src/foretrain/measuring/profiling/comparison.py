@@ -16,11 +16,8 @@ from foretrain.measuring.profiling.running import ProfiledRun
 from foretrain.prediction.cost_models import CostModel, step_estimate
 from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.per_layer import ROWS, complexity
-<<<<<<< HEAD
-from foretrain.units import format_duration
-=======
 from foretrain.prediction.operators.pricing import Knowledge
->>>>>>> main
+from foretrain.units import format_duration
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind, Work
 from foretrain.workloads.rules import operators

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-<<<<<<< HEAD
 from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, number, option, texts, whole_number
 from foretrain.panels import (
     HERE,
@@ -21,7 +20,8 @@ from foretrain.panels import (
     STORED,
     TRACES,
 )
-from foretrain.serving.requests.groups import HARDWARE, HARDWARE_FORMS, Request
+from foretrain.prediction.options import HARDWARE, HARDWARE_FORMS
+from foretrain.serving.requests.base import Request
 from foretrain.workloads.options import (
     MODEL_FORMS,
     MODEL_NAME,
@@ -30,13 +30,6 @@ from foretrain.workloads.options import (
     PhaseOptions,
     TrainingOptions,
 )
-=======
-from foretrain.decoding import FILE, SWITCH, TEXT, number, option, texts, whole_number
-from foretrain.panels import LENGTH, MACHINES, MEMORY, MODEL, NODES, OUTPUT, PARALLELISM, STEP, STORED
-from foretrain.prediction.options import HARDWARE, HARDWARE_FORMS
-from foretrain.serving.requests.base import Request
-from foretrain.workloads.options import MODEL_FORMS, MODEL_NAME
->>>>>>> main
 
 _SETTING = (
     "model", "on", "batch", "global_batch", "strategy", "precision", "optimizer", "seq_len", "image_size",

@@ -217,11 +217,7 @@ class TimingsLearned(Answer):
 def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
     """Store the timings of a CSV file; of a line that cannot be right nothing is stored."""
     from foretrain.measuring.step_timings import read_timings
-<<<<<<< HEAD
-    from foretrain.prediction.cost_models.user_timings import measurements_file, remember
-=======
-    from foretrain.prediction.corrections.timings import remember
->>>>>>> main
+    from foretrain.prediction.corrections.timings import measurements_file, remember
 
     steps = []
     for timing in read_timings(file):
@@ -490,7 +486,7 @@ def export_calibration(request: ExportCalibrationRequest) -> CalibrationAnswer:
     """Write a calibration as a file that another machine can import."""
     from foretrain.facts.user_data import write_atomically
     from foretrain.learning.user_calibration.catalogue import calibration_named
-    from foretrain.prediction.cost_models.calibration_files import as_text
+    from foretrain.prediction.corrections.files import as_text
 
     known = calibration_named(request.name)
     try:
