@@ -34,7 +34,7 @@ def run(request: DevicesRequest, output: DevicesOutput) -> None:
     elif request.name is not None:
         listed = core.matching(request.name)
     else:
-        listed = core.listed(request.vendor, request.generation)
+        listed = core.list_devices(request.vendor, request.generation)
     if output.json:
         one = output.measure_here or (request.name is not None and len(listed) == 1)
         print_json(_as_object(listed[0]) if one else [_as_object(device) for device in listed])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def run(request: LinksRequest, output: Output) -> None:
     """List links with their rates, or explain a topology."""
-    from foretrain.facts.links import listed
+    from foretrain.facts.links import list_links
     from foretrain.serving.cli.terminal import print_json, print_page
     from foretrain.serving.verbs.listing import explain_topology
     from foretrain.serving.views.facts import links_page, topology_page
@@ -25,7 +25,7 @@ def run(request: LinksRequest, output: Output) -> None:
         else:
             print_page(topology_page(explained))
         return
-    chosen = listed(request.kind)
+    chosen = list_links(request.kind)
     if output.json:
         print_json([_as_object(link) for link in chosen])
     else:

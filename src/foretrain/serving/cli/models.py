@@ -16,9 +16,9 @@ def run(request: ModelsRequest, output: Output) -> None:
     from foretrain.serving.cli.terminal import print_json, print_page
     from foretrain.serving.views.facts import models_page
     from foretrain.workloads.readers import ACCEPTED
-    from foretrain.workloads.zoo.catalogue import listed
+    from foretrain.workloads.zoo.catalogue import list_models
 
-    entries = listed(request.search)
+    entries = list_models(request.search)
     if output.json:
         forms = [{"form": form, "accepts": what} for form, what in ACCEPTED.items()]
         print_json({"models": [_as_object(entry) for entry in entries], "forms": forms})

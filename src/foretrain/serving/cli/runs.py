@@ -187,7 +187,7 @@ def summarised(run: Run) -> dict[str, Any]:
 
 def show_run(request: ShowRequest, output: Output) -> None:
     """Print one run."""
-    from foretrain.learning.validation import compared, why_not_comparable
+    from foretrain.learning.validation import compare_run, why_not_comparable
     from foretrain.serving.cli.runs_text import show_one
     from foretrain.serving.cli.terminal import print_json
     from foretrain.store import open_store
@@ -196,7 +196,9 @@ def show_run(request: ShowRequest, output: Output) -> None:
     with open_store(request.store) as store:
         run = store.run(request.id)
     comparison = (
-        compared(run, run.prediction) if run.prediction is not None and not why_not_comparable(run) else None
+        compare_run(run, run.prediction)
+        if run.prediction is not None and not why_not_comparable(run)
+        else None
     )
     uses = resource_use(run)
     if output.json:

@@ -85,7 +85,7 @@ def run(request: ValidateRequest, output: ValidateOutput) -> None:
 
 def validate(runs: Sequence[Run], place: str, progress: Callable[[str], None]) -> ValidateAnswer:
     """Compare each run with the prediction made before it, and with that of today."""
-    from foretrain.learning.validation import compared, validation_of, why_not_comparable
+    from foretrain.learning.validation import compare_run, validation_of, why_not_comparable
 
     predict = _Predictor()
     before, now, skipped = [], [], []
@@ -94,10 +94,10 @@ def validate(runs: Sequence[Run], place: str, progress: Callable[[str], None]) -
         if not reason:
             progress(f"{place_of_run} of {len(runs)}")
             if each.prediction is not None:
-                before.append(compared(each, each.prediction))
+                before.append(compare_run(each, each.prediction))
             made, reason = predict(each)
             if made is not None:
-                now.append(compared(each, made))
+                now.append(compare_run(each, made))
         if reason:
             is_before = bool(before) and before[-1].run == each.id
             skipped.append(Skipped(run=each.id, before=is_before, reason=reason))

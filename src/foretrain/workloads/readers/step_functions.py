@@ -51,7 +51,7 @@ def step_of(given: Any, name: str) -> StepParts:
     """The parts of a module or of a step function."""
     if isinstance(given, torch.nn.Module):
         return StepParts(given)
-    named = dict(_referred(given))
+    named = dict(_referenced_values(given))
     optimizers = {id(each): each for each in named.values() if isinstance(each, torch.optim.Optimizer)}
     networks = {key: each for key, each in named.items() if isinstance(each, torch.nn.Module)}
     for kind, each in (("optimizer", optimizers), ("network", networks)):
@@ -74,7 +74,7 @@ def step_of(given: Any, name: str) -> StepParts:
     return StepParts(WholeStep(given, networks), tuple(optimizers.values()), (note,))
 
 
-def _referred(step: Any) -> Iterator[tuple[str, Any]]:
+def _referenced_values(step: Any) -> Iterator[tuple[str, Any]]:
     """Names and values that a function refers to; members of lists and dicts by `name_key`."""
     owner = getattr(step, "__self__", None)
     function = inspect.unwrap(getattr(step, "__func__", step))
