@@ -27,8 +27,10 @@ from foretrain.prediction.strategies.division.flow import (
     SUM_TO_SHARES,
     Constraint,
     Flow,
+    common_degrees,
+    divide,
+    nearest_degrees,
 )
-from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.megatron import Megatron
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
 from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program, forward_end
