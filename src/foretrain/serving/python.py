@@ -10,12 +10,13 @@ understood, and nothing satisfies it.
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from foretrain.decoding import options
+from foretrain.decoding import Option, options
 from foretrain.errors import InvalidRequest
 from foretrain.serving import rendering, verbs
 from foretrain.serving.requests import (
@@ -48,6 +49,19 @@ if TYPE_CHECKING:
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.forecast import Schedule
+    from foretrain.serving.keywords import (
+        ConvergeRequestKeywords,
+        GuideRequestKeywords,
+        LearnRequestKeywords,
+        PlanRequestKeywords,
+        PredictRequestKeywords,
+        RentOrBuyRequestKeywords,
+        RunRequestKeywords,
+        ScalingRequestKeywords,
+        ScheduleRequestKeywords,
+        SimulateRequestKeywords,
+        TraceRequestKeywords,
+    )
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
 
@@ -57,33 +71,56 @@ R = TypeVar("R", bound=Request)
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
+VERBS: dict[str, type[Request]] = {}
+"""The request of each verb, by its name."""
+
+
 def _keywords(cls: type[Request]) -> Callable[[Verb], Verb]:
-    """Show the options of a request as the keywords of a verb: in `help`, and where editors complete them."""
+    """Show the options of a request as keywords of a verb in `help` and in notebooks.
+
+    Type checkers and editors read the same from `serving.keywords`.
+    """
 
     def decorated(verb: Verb) -> Verb:
-        types = {each.name: each.type for each in fields(cls)}
+        VERBS[verb.__name__] = cls
         signature = inspect.signature(verb)
         kept = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        named = {each.name for each in kept}
         added = [
+            each for each in options(cls) if not each.positional and each.name not in signature.parameters
+        ]
+        parameters = [
             inspect.Parameter(
                 each.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=inspect.Parameter.empty if each.is_required else each.default,
-                annotation=types[each.name],
+                annotation=each.python,
             )
-            for each in options(cls)
-            if not each.positional and each.name not in named
+            for each in added
         ]
-        verb.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        verb.__signature__ = signature.replace(parameters=[*kept, *parameters])  # type: ignore[attr-defined]
+        verb.__doc__ = f"{inspect.cleandoc(verb.__doc__ or '')}\n\nKeywords:\n{_documented(cls, added)}"
         return verb
 
     return decorated
 
 
+def _documented(cls: type[Request], added: Sequence[Option]) -> str:
+    """A line for each option. What a registry lists is left to the command line, so that none is loaded."""
+    looked_up = f"as `foretrain {cls.VERB} --help` lists them."
+    texts = {each.name: each.help if isinstance(each.help, str) else looked_up for each in added}
+    return "\n".join(
+        textwrap.fill(f"{name}: {text}", 100, initial_indent="    ", subsequent_indent="        ")
+        for name, text in texts.items()
+    )
+
+
 @_keywords(PredictRequest)
 def predict(
-    model: str | torch.nn.Module | PredictRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+    model: str | torch.nn.Module | PredictRequest,
+    *,
+    inputs: Any = None,
+    loss: Any = None,
+    **options: Unpack[PredictRequestKeywords],
 ) -> JobPrediction | Infeasible:
     """Predict a training step, and the whole job if its length is given, on given hardware.
 
@@ -106,7 +143,11 @@ def predict(
 
 @_keywords(PlanRequest)
 def plan(
-    model: str | torch.nn.Module | PlanRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+    model: str | torch.nn.Module | PlanRequest,
+    *,
+    inputs: Any = None,
+    loss: Any = None,
+    **options: Unpack[PlanRequestKeywords],
 ) -> Frontier | Infeasible:
     """Find what to rent for a job: every offer that could run it, the Pareto front, and which to take.
 
@@ -122,7 +163,11 @@ def plan(
 
 @_keywords(TraceRequest)
 def trace(
-    model: str | torch.nn.Module | TraceRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+    model: str | torch.nn.Module | TraceRequest,
+    *,
+    inputs: Any = None,
+    loss: Any = None,
+    **options: Unpack[TraceRequestKeywords],
 ) -> Trace:
     """See what a training step consists of: parameters, FLOP, bytes, layers.
 
@@ -134,7 +179,7 @@ def trace(
 
 
 @_keywords(GuideRequest)
-def guide(*models: str | GuideRequest, **options: Any) -> Guide:
+def guide(*models: str | GuideRequest, **options: Unpack[GuideRequestKeywords]) -> Guide:
     """The buyer's guide: time, cost, memory and bottleneck of networks by hardware by batch size.
 
     >>> answer = ft.guide("mnist-cnn", on=["t4", "t4:2"], batch=[32, 64])
@@ -147,7 +192,7 @@ def guide(*models: str | GuideRequest, **options: Any) -> Guide:
 
 
 @_keywords(ConvergeRequest)
-def converge(log: str | Path | ConvergeRequest, **options: Any) -> Convergence:
+def converge(log: str | Path | ConvergeRequest, **options: Unpack[ConvergeRequestKeywords]) -> Convergence:
     """Predict when a training log reaches its target.
 
     >>> answer = ft.converge(example_log, target="loss=0.4")
@@ -158,7 +203,7 @@ def converge(log: str | Path | ConvergeRequest, **options: Any) -> Convergence:
 
 
 @_keywords(ScalingRequest)
-def scaling(timings: str | Path | ScalingRequest, **options: Any) -> ScalingAnswer:
+def scaling(timings: str | Path | ScalingRequest, **options: Unpack[ScalingRequestKeywords]) -> ScalingAnswer:
     """Predict all configurations of a job from a few timed ones.
 
     >>> answer = ft.scaling(example_timings)
@@ -170,7 +215,8 @@ def scaling(timings: str | Path | ScalingRequest, **options: Any) -> ScalingAnsw
 
 @_keywords(LearnRequest)
 def learn(
-    table: str | Path | Sequence[Mapping[str, Any]] | LearnRequest | None = None, **options: Any
+    table: str | Path | Sequence[Mapping[str, Any]] | LearnRequest | None = None,
+    **options: Unpack[LearnRequestKeywords],
 ) -> LearnAnswer:
     """Learn what runs take from a table of timings (a CSV file or rows as dicts), or from stored `runs`.
 
@@ -187,7 +233,9 @@ def learn(
 
 
 @_keywords(RentOrBuyRequest)
-def rent_or_buy(request: RentOrBuyRequest | None = None, **options: Any) -> RentOrBuy:
+def rent_or_buy(
+    request: RentOrBuyRequest | None = None, **options: Unpack[RentOrBuyRequestKeywords]
+) -> RentOrBuy:
     """After how many hours of use does owning a machine win?
 
     >>> answer = ft.rent_or_buy(price=8000, rent=1.5, relative_performance=0.7)
@@ -198,7 +246,9 @@ def rent_or_buy(request: RentOrBuyRequest | None = None, **options: Any) -> Rent
 
 
 @_keywords(SimulateRequest)
-def simulate(jobs: str | Path | SimulateRequest | None = None, **options: Any) -> Outcome | Comparison:
+def simulate(
+    jobs: str | Path | SimulateRequest | None = None, **options: Unpack[SimulateRequestKeywords]
+) -> Outcome | Comparison:
     """Simulate many jobs on a cluster over their whole horizon; several policies are compared.
 
     >>> answer = ft.simulate(generate="low", nodes=2, seed=1, policy=["fifo", "edf-packed"], bound=False)
@@ -209,7 +259,7 @@ def simulate(jobs: str | Path | SimulateRequest | None = None, **options: Any) -
 
 
 @_keywords(ScheduleRequest)
-def schedule(jobs: str | Path | ScheduleRequest, **options: Any) -> Schedule:
+def schedule(jobs: str | Path | ScheduleRequest, **options: Unpack[ScheduleRequestKeywords]) -> Schedule:
     """Decide once which jobs run where, and predict start, end and cost of all of them.
 
     >>> answer = ft.schedule(example_jobs, cluster=example_cluster, times=example_times, policy="edf-packed")
@@ -220,7 +270,7 @@ def schedule(jobs: str | Path | ScheduleRequest, **options: Any) -> Schedule:
 
 
 @_keywords(RunRequest)
-def run(jobs: str | Path | RunRequest, **options: Any) -> RealRun:
+def run(jobs: str | Path | RunRequest, **options: Unpack[RunRequestKeywords]) -> RealRun:
     """Run jobs for real, on this machine, a Ray cluster or a Slurm cluster, until all have ended.
 
     A schedule of the same `name` is resumed: no job is started twice or lost.
@@ -231,7 +281,12 @@ def run(jobs: str | Path | RunRequest, **options: Any) -> RealRun:
 def _with_source(
     cls: type[R], model: Any, inputs: Any, loss: Any, options: Mapping[str, Any]
 ) -> tuple[R, ModelSource | None]:
-    """The request, and the source of a module that was handed in."""
+    """The request, and the source of a module that was handed in.
+
+    `loss` is a function of a module's output; text is the option of that name.
+    """
+    if isinstance(loss, str):
+        options, loss = {**options, "loss": loss}, None
     if isinstance(model, str | Request):
         if inputs is not None or loss is not None:
             raise InvalidRequest("`inputs` and `loss` belong to a module; models by name have their own")
