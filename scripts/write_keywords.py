@@ -66,14 +66,17 @@ def _parameters(verb: str) -> set[str]:
     return set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-_TAKEN = set().union(*map(_parameters, python.VERBS))
-"""Options that some verb has as a parameter of its own: a key of that name may not stand beside it."""
-
-
 def _keys(noun: type) -> list[Option]:
-    """The options of a noun; a request also has those that only other verbs take."""
-    own = {name for verb, request in python.VERBS.items() if request is noun for name in _parameters(verb)}
-    refused = own if issubclass(noun, Request) else _TAKEN
+    """The options of a noun, but for those that a verb which takes it has as a parameter of its own.
+
+    A request gets them back where its own verb has no such parameter.
+    """
+    verbs = [
+        verb
+        for verb, request in python.VERBS.items()
+        if (request is noun if issubclass(noun, Request) else issubclass(request, noun))
+    ]
+    refused = set().union(*map(_parameters, verbs))
     return [each for each in options(noun) if not each.positional and each.name not in refused]
 
 
@@ -90,7 +93,7 @@ def _typed_dict(noun: type) -> str:
         if each.name not in inherited:
             text = textwrap.wrap(f'"""{each.text}"""', WIDTH, break_on_hyphens=False)
             lines += [f"    {each.name}: {each.python}", *(f"    {line}" for line in text)]
-    return "\n".join(lines) + "\n" if _keys(noun) else ""
+    return "\n".join(lines) + "\n" if _keys(noun) or issubclass(noun, Request) else ""
 
 
 if __name__ == "__main__":

@@ -16,13 +16,12 @@ import numpy as np
 from foretrain.convergence.curves import Floats
 from foretrain.errors import ForetrainError
 from foretrain.facts.devices import device
-from foretrain.facts.hardware import Hardware
-from foretrain.facts.nodes import nodes
+from foretrain.facts.hardware import Hardware, nodes
 from foretrain.facts.offers import Offer, OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.jobs.bill import billed_seconds_each
-from foretrain.jobs.stages import progress_step_seconds
+from foretrain.jobs.epochs import progress_step_seconds
 from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, worth_pairing
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.operators.pricing import DEFAULT

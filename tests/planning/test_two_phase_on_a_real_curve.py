@@ -20,7 +20,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.facts.offers import OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.jobs.stages import where_it_flattens
+from foretrain.jobs.epochs import where_it_flattens
 from foretrain.planning.two_phases.phases import (
     HandOver,
     PhasedJob,

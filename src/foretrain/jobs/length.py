@@ -22,10 +22,9 @@ import numpy as np
 from foretrain.convergence.batch_size import KIND, penalty_of
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.jobs.epochs import CriticalBatch, EpochsByBatch, FittedEpochs, fitted_epochs
+from foretrain.jobs.epochs import CriticalBatch, EpochsByBatch, FittedEpochs, fitted_epochs, where_it_flattens
 from foretrain.jobs.job import Steps
 from foretrain.jobs.options import LengthOptions
-from foretrain.jobs.stages import where_it_flattens
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence

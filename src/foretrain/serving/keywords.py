@@ -156,6 +156,8 @@ class CostModelOptionsKeywords(TypedDict, total=False):
     cost_model: str
     """Cost model: foretrain, roofline, per-layer, end-to-end (requires `timings`), a FILE of your own
     timings, or a model saved by learn (.json)."""
+    timings: str | Path | None
+    """Your own timings, used to fit `cost_model` end-to-end."""
 
 
 class InputOptionsKeywords(TypedDict, total=False):
@@ -193,6 +195,8 @@ class LengthOptionsKeywords(LogContextKeywords, total=False):
     """Number of training steps."""
     target: str | None
     """Train until METRIC reaches VALUE, extrapolated from `log`."""
+    log: str | Path | None
+    """Training log used to predict the steps to `target`."""
     epochs_at: str | Sequence[str | tuple[int, float]]
     """Epochs to target at a given global batch size, for two or more of them; replaces `epochs`."""
     critical_batch: float | None
@@ -248,10 +252,6 @@ class PredictRequestKeywords(
 ):
     """What a training step, and the whole job, take on given hardware."""
 
-    timings: str | Path | None
-    """Your own timings, used to fit `cost_model` end-to-end."""
-    log: str | Path | None
-    """Training log used to predict the steps to `target`."""
     power_limit: float | None
     """Power limit per device in watts (default: data sheet). A lower limit slows down matrix products."""
     advice: bool
@@ -277,8 +277,6 @@ class PlanRequestKeywords(
 ):
     """Which machines to rent for a job."""
 
-    log: str | Path | None
-    """Training log used to predict the steps to `target`."""
     deadline: float | str | None
     """Maximum duration of the job, e.g. 12h or 2d."""
     budget: float | str | None
@@ -498,3 +496,318 @@ class RunRequestKeywords(ProblemFieldsKeywords, total=False):
     """Maximum time between scheduling decisions, e.g. 10m."""
     seed: int
     """Random seed of the policy."""
+
+
+class DevicesRequestKeywords(TypedDict, total=False):
+    """What hardware is known."""
+
+    vendor: str | None
+    """Only this vendor: nvidia, amd, intel ..."""
+    generation: str | None
+    """Only this generation, e.g. ampere."""
+    measure_here: bool
+    """Measure this machine's CPU and add it as the device `here`."""
+
+
+class OffersRequestKeywords(TypedDict, total=False):
+    """What machines cost to rent."""
+
+    gpu: str | None
+    """Device, alias or family, e.g. h100."""
+    count: int | None
+    """Number of devices per machine."""
+    cloud: str | Sequence[str]
+    """Only these providers, e.g. aws,gcp."""
+    region: str | Sequence[str]
+    """Only these regions, comma-separated."""
+    spot: bool
+    """Use spot prices."""
+    historical: bool
+    """Include offers that are no longer available."""
+    max_price: float | str | None
+    """Maximum price per hour."""
+    sort: str
+    """Sort order: price, price-per-gpu, cloud or gpu."""
+    limit: int | None
+    """Maximum number of rows."""
+    all_regions: bool
+    """List every region, not only the cheapest per machine."""
+    refresh: str | Path | None
+    """Import a newer price file (CSV in SkyPilot's layout)."""
+    as_of: str | None
+    """Date of that file, if its name has none."""
+
+
+class LinksRequestKeywords(TypedDict, total=False):
+    """Which links and networks are known."""
+
+    kind: str | None
+    """Only this technology: pcie, nvlink, nvswitch, infiniband, ethernet ..."""
+    topology: str | Path | None
+    """Explain a file with the output of `nvidia-smi topo -m`: which GPUs are joined by what."""
+    device: str | None
+    """The GPUs of `topology`, for the links that predictions use."""
+
+
+class ModelsRequestKeywords(TypedDict, total=False):
+    """Which models can be trained."""
+
+    search: str | None
+    """Only models whose name, family or task contains this text."""
+
+
+class StoreFieldKeywords(TypedDict, total=False):
+    """Which store."""
+
+    store: str | None
+    """SQLite file or postgresql:// URL of the store (default: FORETRAIN_STORE, else your data folder)."""
+
+
+class QueryFieldsKeywords(StoreFieldKeywords, total=False):
+    """Which runs."""
+
+    model: str | None
+    """Only runs of this model."""
+    device: str | None
+    """Only runs on this device."""
+    campaign: str | None
+    """Only runs of this campaign."""
+    status: Literal["completed", "failed", "out-of-memory", "timed-out", "interrupted"] | None
+    """Only runs that ended so: completed, failed, out-of-memory, timed-out, interrupted."""
+    since: str | None
+    """Only runs since then: 2026-11-16, or 7d for the last 7 days."""
+
+
+class ListRunsRequestKeywords(QueryFieldsKeywords, total=False):
+    """Runs in a table."""
+
+    limit: int
+    """Most runs to list, the newest first."""
+
+
+class ShowRunRequestKeywords(StoreFieldKeywords, total=False):
+    """One run."""
+
+
+class CompareRunsRequestKeywords(StoreFieldKeywords, total=False):
+    """Several runs."""
+
+
+class ExportRunsRequestKeywords(QueryFieldsKeywords, total=False):
+    """Runs into a file."""
+
+    format: Literal["csv", "parquet", "json"] | None
+    """csv, parquet or json (default: by the name of the file)."""
+
+
+class ImportRunsRequestKeywords(StoreFieldKeywords, total=False):
+    """Runs out of a file."""
+
+    format: Literal["csv", "parquet", "json"] | None
+    """csv, parquet or json (default: by the name of the file)."""
+
+
+class DeleteRunsRequestKeywords(StoreFieldKeywords, total=False):
+    """Runs to delete."""
+
+    campaign: str | None
+    """All runs of this campaign."""
+
+
+class ValidateRequestKeywords(QueryFieldsKeywords, total=False):
+    """Which runs are compared with predictions."""
+
+
+class ResourcesRequestKeywords(
+    BatchOptionKeywords,
+    TrainingOptionsKeywords,
+    HardwareOptionKeywords,
+    TopologyOptionKeywords,
+    StrategyOptionsKeywords,
+    InputOptionsKeywords,
+    total=False,
+):
+    """Bursts and idle gaps of a step on given hardware."""
+
+    what_if: str | Sequence[str]
+    """Also predict with a change; may be repeated: gpu=..., workers=..., servers=..., batch=..., network=...,
+    strategy=..., precision=.... Separate several values by commas."""
+    method: Literal["auto", "timeline", "inspector"]
+    """Method: timeline, inspector, or auto (the one with the lower validation error for this
+    configuration)."""
+    sample_every: float | str | None
+    """Sampling interval of the simulated monitor (default: 50 samples per step)."""
+
+
+class PairRequestKeywords(
+    TrainingOptionsKeywords,
+    HardwareOptionKeywords,
+    TopologyOptionKeywords,
+    NetworkOptionsKeywords,
+    total=False,
+):
+    """Whether two jobs share a device and a link well."""
+
+    loss: Literal["eager", "fused"] | None
+    """Cross-entropy loss: eager, or fused into one kernel (default: `framework` default)."""
+    batch: int | str | Sequence[int | str]
+    """Batch size per device, for both jobs (32) or each job (32,64)."""
+    strategy: str
+    """ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, ps-async, ps-ksync=K, ps-kbatchsync=K, ps-kasync=K,
+    ps-kbatchasync=K, degrees such as tp=T,cp=C,pp=P, or auto."""
+
+
+class MeasureRequestKeywords(TypedDict, total=False):
+    """A command to run and watch, and what it trains."""
+
+    model: str | None
+    """Model that the command trains, to predict it first: zoo name, hf:CONFIG, hf:ORG/NAME, timm:NAME,
+    torchvision:NAME, FILE.py:callable, FILE.onnx, FILE.pt2 or FILE.yaml."""
+    on: str | None
+    """Hardware of the run (`here`: this machine's CPU): DEVICE, DEVICE:COUNT, DEVICE:PER_NODExNODES,
+    PROVIDER:INSTANCE[:NODES] or a cluster FILE.yaml."""
+    batch: int | None
+    """Batch size per device."""
+    global_batch: int | None
+    """Batch size across all devices; replaces `batch`."""
+    strategy: str | None
+    """Parallel strategy of the run, as in `predict`."""
+    network: str | None
+    """Network between nodes, as in `predict`."""
+    precision: str | None
+    """Precision, as in `predict`."""
+    optimizer: str | None
+    """Optimizer, as in `predict`."""
+    seq_len: int | None
+    """Tokens per sample."""
+    image_size: int | None
+    """Image height and width in pixels."""
+    steps: int | None
+    """Total number of steps, used to estimate the remaining time."""
+    interval: float
+    """Sampling interval of resource usage in seconds."""
+    store: str | None
+    """Store for the run: SQLite file or database URL."""
+    no_store: bool
+    """Do not store the run."""
+    join: str | Path | None
+    """Folder shared by the nodes of one job; run `measure` on every node."""
+    node: int | None
+    """Rank of this node, with `join` (default: from torchrun or Slurm)."""
+    nodes: int | None
+    """Number of nodes, with `join` (default: from torchrun or Slurm)."""
+    wait: float
+    """Seconds for which the first node waits for the others, with `join`."""
+
+
+class CampaignRequestKeywords(TypedDict, total=False):
+    """A campaign file, and where it runs."""
+
+    on: str | None
+    """Run on a Ray cluster, by default the one of this machine's environment."""
+    store: str | None
+    """Store of the results: a file or a database URL."""
+    limit: int | None
+    """Most trials to run this time."""
+    dry_run: bool
+    """List the trials without running them."""
+
+
+class ProfileRequestKeywords(BatchOptionKeywords, TrainingOptionsKeywords, PhaseOptionsKeywords, total=False):
+    """A model, and where its times come from: this machine or a trace."""
+
+    loss: Literal["eager", "fused"] | None
+    """Cross-entropy loss: eager, or fused into one kernel (default: `framework` default)."""
+    here: bool
+    """Run the model on this machine: its GPU, else its CPU."""
+    trace: str | Path | None
+    """Read a trace that torch.profiler exported on another machine, .json or .json.gz."""
+    on: str | None
+    """The device that `trace` was made on, e.g. rtx3090."""
+    seconds: float
+    """With `here`: about how long to run."""
+
+
+class CalibrateRequestKeywords(
+    BatchOptionKeywords, TrainingOptionsKeywords, PhaseOptionsKeywords, total=False
+):
+    """Your own timings, this machine, stored runs, or a profiler's trace."""
+
+    loss: Literal["eager", "fused"] | None
+    """Cross-entropy loss: eager, or fused into one kernel (default: `framework` default)."""
+    here: bool
+    """Time operators on this machine: its GPU, or its CPU as `here`."""
+    seconds: float
+    """With `here`: how long to measure."""
+    runs: bool
+    """Fit this machine to stored runs of CPU workers."""
+    model: str | None
+    """With `runs`: only runs of this model. With `trace`: the traced model."""
+    device: str | None
+    """With `runs`: only runs on this device."""
+    campaign: str | None
+    """With `runs`: only runs of this campaign."""
+    store: str | None
+    """With `runs`: the store, a file or a database URL (default: yours)."""
+    held_out: str
+    """With `runs`: models to test on: `each` left out in turn, or `half` of them or names, never fitted."""
+    trace: str | Path | None
+    """A trace of torch.profiler, .json or .json.gz, of `model` on `on`."""
+    on: str | None
+    """With `trace`: the device it was made on."""
+
+
+class ListCalibrationsRequestKeywords(TypedDict, total=False):
+    """All calibrations."""
+
+
+class CalibrationRequestKeywords(TypedDict, total=False):
+    """One calibration."""
+
+
+class ExportCalibrationRequestKeywords(TypedDict, total=False):
+    """One calibration, and the file to write."""
+
+
+class ImportCalibrationRequestKeywords(TypedDict, total=False):
+    """A calibration file."""
+
+
+class LearnLayersRequestKeywords(TypedDict, total=False):
+    """Lines of layers from profiles."""
+
+    predict: str | Sequence[str]
+    """Profiles of other models to predict by the lines of the first ones."""
+    complexity: Literal["operations", "predicted"]
+    """What c is: operations of the published table, or foretrain's own prediction of the layer."""
+
+
+class LearnResourcesRequestKeywords(TypedDict, total=False):
+    """Which runs an Inspector is trained on, and how."""
+
+    runs: str | Path | None
+    """Parquet file of runs, as `foretrain runs export` writes it (default: the store)."""
+    store: str | None
+    """The store of runs, if not the default one."""
+    model: str | Sequence[str]
+    """Only runs of these models."""
+    strategy: str | Sequence[str]
+    """Only runs with these strategies, e.g. for a transfer."""
+    network: Literal["gcn", "gat", "gin", "mpnn"]
+    """Graph network."""
+    readout: Literal["set2set", "mean", "sum", "max"]
+    """Readout of the graph."""
+    grouping: Literal["proportional", "uniform", "none"]
+    """Grouping of the operators."""
+    start: str | Path | None
+    """Transfer this Inspector (its JSON, or `shipped`) instead of training a new one."""
+    epochs: int
+    """Most epochs of a member."""
+    members: int
+    """Members of the ensemble."""
+    folds: int
+    """Folds of models left out for the accuracy."""
+    seed: int
+    """Seed of all that is random."""
+    out: str | Path | None
+    """JSON to write, the weights beside it (default: your own Inspector, which `resources` uses)."""

@@ -169,9 +169,7 @@ class Variances:
 TERMS = tuple(Variances.__dataclass_fields__)
 SHARED = TERMS[:-1]
 """All but `own`, which no other configuration shares."""
-_PARTS = tuple(
-    place for place, each in enumerate(fields(StepTraits)) if each.name in ("host", "network", "memory_bound")
-)
+_PARTS = tuple(map(list(StepTraits.__dataclass_fields__).index, ("host", "network", "memory_bound")))
 """Traits that have a factor of their own; the others count in `similar`."""
 
 

@@ -1,9 +1,8 @@
 """Selection of the nodes of a heterogeneous cluster that take part in a step, and of their batches.
 
 Selections are compared by their fastest step: the nodes of the fastest group, then those of the next as well,
-and so on; with few groups also all subsets, since a fast node may have a slow link.
-
-Whether all nodes of a heterogeneous cluster are worth using: in words, and by evaluating alternatives.
+and so on; with few groups also all subsets, since a fast node may have a slow link. The alternatives are
+evaluated too, so that the answer says whether all nodes are worth using.
 """
 
 from __future__ import annotations

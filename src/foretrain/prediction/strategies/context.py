@@ -26,8 +26,10 @@ from foretrain.prediction.strategies.division.flow import (
     Movement,
     Rule,
     Walk,
+    common_degrees,
+    divide,
+    nearest_degrees,
 )
-from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.rules import (
     COMMON_RULES,
     keep_division,

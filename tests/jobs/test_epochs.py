@@ -9,7 +9,7 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.providers import UNKNOWN_TERMS
-from foretrain.jobs.stages import progress_step_seconds, where_it_flattens
+from foretrain.jobs.epochs import progress_step_seconds, where_it_flattens
 from foretrain.planning.two_phases.phases import PhasedJob, Runner, cheapest_in_phases
 
 

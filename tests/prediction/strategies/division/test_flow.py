@@ -1,7 +1,6 @@
 """Divided graphs of a family, which may list one spec twice."""
 
-from foretrain.prediction.strategies.division.flow import Flow
-from foretrain.prediction.strategies.division.graph import divide
+from foretrain.prediction.strategies.division.flow import Flow, divide
 from foretrain.workloads.graph import Call, Graph, Phase, Spec
 
 ONE = Spec((8, 4), "float32")
