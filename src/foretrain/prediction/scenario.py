@@ -29,10 +29,10 @@ from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.resolving import resolve, storage_of
-from foretrain.prediction.spread import KnowledgeClass, StepTraits, traits_of, with_spread
+from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.step.offload import offload_estimate, paging_estimate
-from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
+from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, parallel_step
 from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
@@ -69,7 +69,7 @@ class StepContext:
 
     workload: Workload
     hardware: Hardware
-    environment: Environment
+    environment: StepEnvironment
     input: InputOptions
     jitter: float = 0.0
 
@@ -205,7 +205,7 @@ def step_context(
     """A workload on equal nodes, in the usual precision of their devices unless it was given."""
     workload = resolve(workload, (hardware.device,))
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
-    environment = Environment(hardware.device, network_of(hardware, links, network), cost_model)
+    environment = StepEnvironment(hardware.device, network_of(hardware, links, network), cost_model)
     jitter = jitter_on(parallelism, hardware.device)
     return StepContext(workload, hardware, environment, input_options, jitter)
 
@@ -374,7 +374,7 @@ def evaluation_of(
 
 def _error_traits(
     context: StepContext, configuration: StepConfiguration, graph: Graph, step: ParallelStep
-) -> StepTraits:
+) -> SpreadTraits:
     seconds = step.estimate.value
     share = step.run.waiting_seconds / seconds if seconds else 0.0
     return traits_of(graph, step.priced, context.environment.device, configuration.layout.devices, share)
