@@ -32,7 +32,7 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OptionKind:
     """What values an option takes.
 
     `read` turns a value into the field's type and raises `Unreadable` for any other; `wanted` completes "it
@@ -61,7 +61,7 @@ class Option:
     """
 
     name: str
-    kind: Kind
+    kind: OptionKind
     help: str | Callable[[], str]
     panel: str
     default: Any
@@ -78,7 +78,7 @@ class Option:
 
 
 def option(
-    kind: Kind,
+    kind: OptionKind,
     help: str | Callable[[], str],  # noqa: A002 - the usual name
     *,
     default: Any = None,
@@ -122,7 +122,7 @@ LARGEST = 10**15
 """No count of samples, steps or bytes is larger; sizes of tensors beyond it overflow."""
 
 
-def whole_number(at_least: int | None = None, at_most: int = LARGEST) -> Kind:
+def whole_number(at_least: int | None = None, at_most: int = LARGEST) -> OptionKind:
     """An int; also text, and a float without fraction (`1e6`)."""
 
     def read(value: Any) -> int:
@@ -136,10 +136,12 @@ def whole_number(at_least: int | None = None, at_most: int = LARGEST) -> Kind:
             raise Unreadable(f"{value} is too large; it must be a whole number of at most {at_most:,}")
         return int(value)
 
-    return Kind("INT", f"a whole number{_bound(at_least)}", read)
+    return OptionKind("INT", f"a whole number{_bound(at_least)}", read)
 
 
-def number(at_least: float | None = None, above: float | None = None, at_most: float | None = None) -> Kind:
+def number(
+    at_least: float | None = None, above: float | None = None, at_most: float | None = None
+) -> OptionKind:
     """A finite float; also text."""
     wanted = f"a number{_bound(at_least)}" + ("" if above is None else f" above {above:g}")
     wanted += "" if at_most is None else f" and at most {at_most:g}"
@@ -154,7 +156,7 @@ def number(at_least: float | None = None, above: float | None = None, at_most: f
             raise Unreadable
         return float(value)
 
-    return Kind("NUMBER", wanted, read)
+    return OptionKind("NUMBER", wanted, read)
 
 
 def _bound(at_least: float | None) -> str:
@@ -168,7 +170,7 @@ def _number(text: str) -> float | int:
         return float(text)
 
 
-def _quantity(metavar: str, wanted: str, parse: Callable[[str], float]) -> Kind:
+def _quantity(metavar: str, wanted: str, parse: Callable[[str], float]) -> OptionKind:
     def read(value: Any) -> float:
         if isinstance(value, str):
             if value.lstrip().startswith("-"):
@@ -180,7 +182,7 @@ def _quantity(metavar: str, wanted: str, parse: Callable[[str], float]) -> Kind:
             raise Unreadable(f"{value!r} is out of range; it must be {wanted}")
         return float(value)
 
-    return Kind(metavar, wanted, read)
+    return OptionKind(metavar, wanted, read)
 
 
 def _with_unit(text: str) -> float:
@@ -220,12 +222,12 @@ def _read_switch(value: Any) -> bool:
     return value
 
 
-TEXT = Kind("TEXT", "text", _read_text)
-SWITCH = Kind("", "true or false", _read_switch, is_switch=True)
-FILE = Kind("FILE", "the path of a file", _read_path, beside=lambda path, folder: folder / path)
+TEXT = OptionKind("TEXT", "text", _read_text)
+SWITCH = OptionKind("", "true or false", _read_switch, is_switch=True)
+FILE = OptionKind("FILE", "the path of a file", _read_path, beside=lambda path, folder: folder / path)
 
 
-def choice(*allowed: str) -> Kind:
+def choice(*allowed: str) -> OptionKind:
     """One of a few words."""
 
     def read(value: Any) -> str:
@@ -233,10 +235,10 @@ def choice(*allowed: str) -> Kind:
             raise Unreadable
         return str(value)
 
-    return Kind("NAME", f"one of {', '.join(allowed)}", read, choices=allowed)
+    return OptionKind("NAME", f"one of {', '.join(allowed)}", read, choices=allowed)
 
 
-def texts(wanted: str = "names, as a list or comma-separated", *, by_comma: bool = True) -> Kind:
+def texts(wanted: str = "names, as a list or comma-separated", *, by_comma: bool = True) -> OptionKind:
     """Several words: a list, or text that may hold several with commas between them."""
 
     def read(value: Any) -> tuple[str, ...]:
@@ -245,14 +247,14 @@ def texts(wanted: str = "names, as a list or comma-separated", *, by_comma: bool
             raise Unreadable
         return tuple(part for item in items for part in (_parts(item) if by_comma else (item,)))
 
-    return Kind("NAMES", wanted, read, many=True)
+    return OptionKind("NAMES", wanted, read, many=True)
 
 
 def _parts(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def whole_numbers() -> Kind:
+def whole_numbers() -> OptionKind:
     """Whole numbers above 0: `32,64,96`, or `32..8192` by doubling; also an int or a list of them."""
 
     def read(value: Any) -> tuple[int, ...]:
@@ -260,7 +262,7 @@ def whole_numbers() -> Kind:
         numbers = [each for item in items for each in _counted(item)]
         return tuple(dict.fromkeys(numbers))
 
-    return Kind("NUMBERS", "whole numbers above 0, as 2,4,6 or 2..64 (by doubling)", read, many=True)
+    return OptionKind("NUMBERS", "whole numbers above 0, as 2,4,6 or 2..64 (by doubling)", read, many=True)
 
 
 def _counted(item: Any) -> list[int]:
@@ -283,7 +285,7 @@ def _counted(item: Any) -> list[int]:
     return counts
 
 
-def records(cls: type[T], form: str) -> Kind:
+def records(cls: type[T], form: str) -> OptionKind:
     """A list of entries, each a mapping that `cls` describes; `form` shows one."""
 
     def read(value: Any) -> tuple[T, ...]:
@@ -291,7 +293,7 @@ def records(cls: type[T], form: str) -> Kind:
             raise Unreadable
         return tuple(_record(cls, entry, f"entry {place}", form) for place, entry in enumerate(value, 1))
 
-    return Kind("LIST", f"a list of at least one entry, e.g. {form}", read, many=True)
+    return OptionKind("LIST", f"a list of at least one entry, e.g. {form}", read, many=True)
 
 
 def _record(cls: type[T], entry: Any, place: str, form: str) -> T:

@@ -28,18 +28,17 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.spread import KnowledgeClass, StepTraits, traits_of, with_spread
+from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.step.offload import offload_estimate, paging_estimate
-from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
+from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, parallel_step
 from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import on_devices, under
 from foretrain.prediction.strategies.strategy import AUTO, strategy_of
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.offload import PARAMETERS
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import ResolvedOptions, is_paged
 from foretrain.workloads.rules import operators
@@ -70,7 +69,7 @@ class StepContext:
 
     workload: Workload
     hardware: Hardware
-    environment: Environment
+    environment: StepEnvironment
     input: InputOptions
     jitter: float = 0.0
 
@@ -206,7 +205,7 @@ def step_context(
     """A workload on equal nodes, in the usual precision of their devices unless it was given."""
     workload = on_devices(workload, (hardware.device,))
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
-    environment = Environment(hardware.device, network_of(hardware, links, network), cost_model)
+    environment = StepEnvironment(hardware.device, network_of(hardware, links, network), cost_model)
     jitter = jitter_on(parallelism, hardware.device)
     return StepContext(workload, hardware, environment, input_options, jitter)
 
@@ -374,7 +373,7 @@ def evaluation_of(
 
 def _error_traits(
     context: StepContext, configuration: StepConfiguration, graph: Graph, step: ParallelStep
-) -> StepTraits:
+) -> SpreadTraits:
     seconds = step.estimate.value
     share = step.run.waiting_seconds / seconds if seconds else 0.0
     return traits_of(graph, step.priced, context.environment.device, configuration.layout.devices, share)
