@@ -103,7 +103,7 @@ def test_equal_devices_with_equal_links_share_a_shape_across_providers() -> None
 
 
 def test_unknown_names_and_counts_are_refused() -> None:
-    for asked in ({"gpus": ("t44",)}, {"clouds": ("awz",)}, {"regions": ("mars",)}):
+    for asked in ({"gpu": ("t44",)}, {"cloud": ("awz",)}, {"region": ("mars",)}):
         with pytest.raises(UnknownName):
             found(**asked)
     with pytest.raises(InvalidRequest, match="`max_gpus` must be at least 1, got 0"):
