@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, final
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import UnknownName
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import devices, family
@@ -11,7 +14,7 @@ from foretrain.facts.hardware import nodes
 from foretrain.facts.links import links, topologies
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import BillingRule, providers
-from foretrain.facts.sheets import Fact, Kind, Sheet, Source, quantities, sources
+from foretrain.facts.sheets import Fact, FactKind, Sheet, Source, quantities, sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,9 @@ class Statement:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+@final
+@dataclass(frozen=True)
+class Explanation(Answer):
     """All statements about one name, and the sources they cite."""
 
     name: str
@@ -38,6 +42,16 @@ class Explanation:
     title: str
     statements: tuple[Statement, ...]
     sources: tuple[Source, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every statement and source in full."""
+        plain: dict[str, Any] = encode(self)
+        return plain
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """What the name is, and the preferred value of each quantity."""
+        values = ((each.quantity, str(each.value)) for each in self.statements if each.preferred)
+        return ((self.name, self.title), *values)
 
 
 def explain(name: str) -> Explanation:
@@ -135,7 +149,7 @@ def _provider(name: str) -> Explanation | None:
         if value is not None
     ]
     prices = [
-        Fact("prices_as_of", file.as_of, Kind(file.as_of_kind), file.source, note=file.note or file.file)
+        Fact("prices_as_of", file.as_of, FactKind(file.as_of_kind), file.source, note=file.note or file.file)
         for file in provider.offer_files
     ]
     return _explanation(provider.id, "provider", provider.name, [Sheet(provider.id, (*billing, *prices))])
@@ -160,9 +174,9 @@ def _offer(name: str) -> Explanation | None:
 
 def _offer_sheet(offer: Offer) -> Sheet:
     note = f"as of {offer.as_of}"
-    prices = [Fact("usd_per_hour", offer.usd_per_hour, Kind.SPEC, offer.source, note=note)]
+    prices = [Fact("usd_per_hour", offer.usd_per_hour, FactKind.SPEC, offer.source, note=note)]
     if offer.spot_usd_per_hour is not None:
-        spot = Fact("spot_usd_per_hour", offer.spot_usd_per_hour, Kind.SPEC, offer.source, note=note)
+        spot = Fact("spot_usd_per_hour", offer.spot_usd_per_hour, FactKind.SPEC, offer.source, note=note)
         prices.append(spot)
     return Sheet(f"{offer.instance} in {offer.region}", tuple(prices))
 

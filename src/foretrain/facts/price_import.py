@@ -17,7 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any, final
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.facts.offers import (
     USER_COLUMNS,
@@ -30,12 +33,13 @@ from foretrain.facts.offers import (
     shipped_offers,
     user_offers_file,
 )
-from foretrain.facts.price_catalog import Outlier, Skipped, convert, read_price_file, refuse_missing
+from foretrain.facts.price_catalog import Outlier, SkippedRows, convert, read_price_file, refuse_missing
 from foretrain.facts.user_data import write_atomically
 
 
-@dataclass(frozen=True, slots=True)
-class ImportReport:
+@final
+@dataclass(frozen=True)
+class ImportReport(Answer):
     """What an import did: how many offers each cloud got, and all that was not taken over, with reasons.
 
     `older` names clouds whose known offers are newer than the file; they keep them.
@@ -46,7 +50,7 @@ class ImportReport:
     rows: int
     offers_by_cloud: tuple[tuple[str, int], ...]
     older: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedRows, ...]
     outliers: tuple[Outlier, ...]
     spot_prices_dropped: int
 
@@ -54,6 +58,15 @@ class ImportReport:
     def offers(self) -> int:
         """How many offers came in."""
         return sum(count for _, count in self.offers_by_cloud)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts, and everything that was left out."""
+        plain: dict[str, Any] = encode(self)
+        return plain
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Where prices came from, and how many of each cloud."""
+        return (("file", self.file), ("as of", self.as_of), *((c, str(n)) for c, n in self.offers_by_cloud))
 
 
 def import_prices(file: Path, as_of: date | None = None) -> ImportReport:

@@ -101,6 +101,11 @@ class Strategy(ABC):
         del layout
         return program
 
+    def overlap(self, program: Program, layout: Layout) -> Program:
+        """The program of fused kernels with the exchanges of its layers beside other calls."""
+        del layout
+        return program
+
     def replicate(self, program: Program, layout: Layout) -> Program:
         """A stage's program with the exchanges between its replicas."""
         del layout
@@ -263,7 +268,10 @@ def divided(step: ExecutedGraph, layout: Layout) -> Program:
     whole = program = Program(step.source)
     for each in active_strategies(layout):
         program = each.divide(program, layout)
-    return Program(step.graph) if program is whole else compiled(program)
+    executed = Program(step.graph) if program is whole else compiled(program)
+    for each in active_strategies(layout):
+        executed = each.overlap(executed, layout)
+    return executed
 
 
 def _unknown(text: str) -> str:
