@@ -23,7 +23,7 @@ from foretrain.prediction.cost_models import OperatorCostModel, PricedStep, step
 from foretrain.prediction.operators.host import host_model
 from foretrain.prediction.operators.listing import Listing
 from foretrain.prediction.operators.pricing import operator_models, price
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators
 from validation.report import Case, Metrics, SuiteReport, metrics

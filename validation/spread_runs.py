@@ -32,7 +32,7 @@ from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight
 from foretrain.prediction.strategies.program import Axis, Program, When, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.prediction.strategies.strategy import divided, replication
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import MATRIX_KINDS
 

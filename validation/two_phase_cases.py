@@ -16,8 +16,7 @@ import numpy as np
 from foretrain.convergence.curves import Floats
 from foretrain.errors import ForetrainError
 from foretrain.facts.devices import device
-from foretrain.facts.hardware import Hardware
-from foretrain.facts.nodes import nodes
+from foretrain.facts.hardware import Hardware, nodes
 from foretrain.facts.offers import Offer, OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default

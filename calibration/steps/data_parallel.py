@@ -25,7 +25,7 @@ from foretrain.prediction.strategies.program import parameter_bytes
 from foretrain.prediction.strategies.single_process import FILE as FILE
 from foretrain.prediction.strategies.single_process import parameters, replicating_seconds
 from foretrain.prediction.strategies.strategy import layout_of
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

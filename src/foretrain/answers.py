@@ -44,8 +44,8 @@ class Answer(ABC):
         return None if render is None else render(self)
 
     @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain data: exactly what `--json` prints."""
+    def to_dict(self) -> dict[str, Any] | list[Any]:
+        """The answer as plain data: exactly what `--json` prints; a list where the verb lists things."""
 
     @abstractmethod
     def summary(self) -> tuple[tuple[str, str], ...]:

@@ -19,8 +19,9 @@ from foretrain import __version__
 from foretrain.decoding import TEXT, option
 from foretrain.errors import BackendFailed
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, click_command
-from foretrain.serving.cli.terminal import Column, fitting, round_ticks
+from foretrain.serving.rendering.terminal import fitting, round_ticks
 from foretrain.serving.requests import Request
+from foretrain.serving.views.blocks import Column
 
 Run = Callable[..., CompletedProcess[str]]
 BOX = re.compile(r"[\u2500-\u259f]")

@@ -8,14 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.serving.cli import terminal
-from foretrain.serving.cli.terminal import Points, log_ticks, print_points
+from foretrain.serving.rendering import terminal
+from foretrain.serving.rendering.terminal import log_ticks, print_page
+from foretrain.serving.views.blocks import Chart, Page, Series
 
 SERIES = [
-    Points("others", [3.0, 30.0], [20.0, 9.0], "dot"),
-    Points("front", [1.0, 10.0, 100.0], [50.0, 5.0, 1.0], "hd", is_line=True),
-    Points("chosen", [], [], "x"),
+    Series("others", [3.0, 30.0], [20.0, 9.0], is_line=False),
+    Series("front", [1.0, 10.0, 100.0], [50.0, 5.0, 1.0]),
+    Series("chosen", [], [], is_main=True),
 ]
+
+
+def print_points(title: str, x_label: str, y_label: str, series: list[Series]) -> None:
+    chart = Chart(title, x_label=x_label, y_label=y_label, series=series, is_log=True)
+    print_page(Page.of(title, [chart]))
 
 
 @pytest.mark.parametrize(
@@ -66,8 +72,8 @@ def test_equal_factors_are_equal_steps(
     monkeypatch.setattr(terminal, "on_terminal", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
     decades = [1.0, 10.0, 100.0, 1000.0]
-    print_points("", "x", "y", [Points("p", decades, decades, "@")])
+    print_points("", "x", "y", [Series("p", decades, decades, is_line=False, is_main=True)])
     below_label = capsys.readouterr().out.splitlines()[5:]
-    columns = sorted(line.index("@") for line in below_label if "@" in line)
+    columns = sorted(line.index("✓") for line in below_label if "✓" in line)
     assert len(columns) == 3
     assert math.isclose(columns[1] - columns[0], columns[2] - columns[1], abs_tol=2)

@@ -14,7 +14,7 @@ from foretrain.prediction.cost_models import CallTimes, OperatorCostModel
 from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.prediction.strategies.strategy import layout_of
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

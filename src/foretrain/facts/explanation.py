@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, final
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import UnknownName
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import devices, family
+from foretrain.facts.hardware import nodes
 from foretrain.facts.links import links, topologies
-from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import BillingRule, providers
 from foretrain.facts.sheets import Fact, Kind, Sheet, Source, quantities, sources
@@ -29,8 +32,9 @@ class Statement:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+@final
+@dataclass(frozen=True)
+class Explanation(Answer):
     """All statements about one name, and the sources they cite."""
 
     name: str
@@ -38,6 +42,16 @@ class Explanation:
     title: str
     statements: tuple[Statement, ...]
     sources: tuple[Source, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every statement and source in full."""
+        plain: dict[str, Any] = encode(self)
+        return plain
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """What the name is, and the preferred value of each quantity."""
+        values = ((each.quantity, str(each.value)) for each in self.statements if each.preferred)
+        return ((self.name, self.title), *values)
 
 
 def explain(name: str) -> Explanation:

@@ -17,7 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any, final
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.facts.offers import (
     USER_COLUMNS,
@@ -34,8 +37,9 @@ from foretrain.facts.price_catalog import Outlier, Skipped, convert, read_price_
 from foretrain.facts.user_data import write_atomically
 
 
-@dataclass(frozen=True, slots=True)
-class ImportReport:
+@final
+@dataclass(frozen=True)
+class ImportReport(Answer):
     """What an import did: how many offers each cloud got, and all that was not taken over, with reasons.
 
     `older` names clouds whose known offers are newer than the file; they keep them.
@@ -54,6 +58,15 @@ class ImportReport:
     def offers(self) -> int:
         """How many offers came in."""
         return sum(count for _, count in self.offers_by_cloud)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts, and everything that was left out."""
+        plain: dict[str, Any] = encode(self)
+        return plain
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Where prices came from, and how many of each cloud."""
+        return (("file", self.file), ("as of", self.as_of), *((c, str(n)) for c, n in self.offers_by_cloud))
 
 
 def import_prices(file: Path, as_of: date | None = None) -> ImportReport:

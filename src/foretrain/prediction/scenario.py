@@ -37,9 +37,8 @@ from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import on_devices, under
 from foretrain.prediction.strategies.strategy import AUTO, strategy_of
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.offload import PARAMETERS
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import ResolvedOptions, is_paged
 from foretrain.workloads.rules import operators

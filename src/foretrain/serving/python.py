@@ -20,8 +20,13 @@ from foretrain.errors import InvalidRequest
 from foretrain.serving import rendering, verbs
 from foretrain.serving.requests import (
     ConvergeRequest,
+    DevicesRequest,
+    ExplainRequest,
     GuideRequest,
     LearnRequest,
+    LinksRequest,
+    ModelsRequest,
+    OffersRequest,
     PlanRequest,
     PredictRequest,
     RentOrBuyRequest,
@@ -33,6 +38,25 @@ from foretrain.serving.requests import (
     TraceRequest,
     request_from,
 )
+from foretrain.serving.requests.calibrate import (
+    CalibrateRequest,
+    CalibrationRequest,
+    ExportCalibrationRequest,
+    ImportCalibrationRequest,
+    ListCalibrationsRequest,
+)
+from foretrain.serving.requests.learn import LearnLayersRequest, LearnResourcesRequest
+from foretrain.serving.requests.measure import CampaignRequest, MeasureRequest, ProfileRequest
+from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
+from foretrain.serving.requests.runs import (
+    CompareRunsRequest,
+    DeleteRunsRequest,
+    ExportRunsRequest,
+    ImportRunsRequest,
+    ListRunsRequest,
+    ShowRunRequest,
+    ValidateRequest,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -40,14 +64,34 @@ if TYPE_CHECKING:
     from foretrain.answers import Infeasible
     from foretrain.backends.answer import RealRun
     from foretrain.convergence.forecast import Convergence
+    from foretrain.facts.explanation import Explanation
+    from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.topology import TopologyAnswer
     from foretrain.jobs.predict import JobPrediction
+    from foretrain.learning.regression.layers import LayersAnswer
     from foretrain.learning.regression.learn import LearnAnswer
     from foretrain.learning.scaling.answer import ScalingAnswer
+    from foretrain.measuring.profiling.comparison import Profile
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
+    from foretrain.prediction.resources.consumption import ConsumptionAnswer
+    from foretrain.prediction.resources.pairing import PairAnswer
     from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.forecast import Schedule
+    from foretrain.serving.verbs.calibrating import CalibrateAnswer, CalibrationAnswer, CalibrationList
+    from foretrain.serving.verbs.learning import ResourcesLearned
+    from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList
+    from foretrain.serving.verbs.measuring import CampaignAnswer, CampaignTrials, Measured
+    from foretrain.serving.verbs.stored_runs import (
+        RunComparison,
+        RunDetails,
+        RunList,
+        RunsDeleted,
+        RunsExported,
+        RunsImported,
+        ValidateAnswer,
+    )
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
 
@@ -226,6 +270,190 @@ def run(jobs: str | Path | RunRequest, **options: Any) -> RealRun:
     A schedule of the same `name` is resumed: no job is started twice or lost.
     """
     return verbs.run(_request(RunRequest, jobs, options, "jobs"))
+
+
+@_keywords(DevicesRequest)
+def list_devices(name: str | DevicesRequest | None = None, **options: Any) -> DeviceList:
+    """What hardware is known: all of it, the variants of a family, or one device in full.
+
+    >>> [device.id for device in ft.list_devices("t4").devices]
+    ['t4']
+    """
+    return verbs.devices(_request(DevicesRequest, name, options, "name"))
+
+
+@_keywords(OffersRequest)
+def list_offers(request: OffersRequest | None = None, **options: Any) -> OfferList | ImportReport:
+    """What machines cost to rent, every price with its date; `refresh` imports a newer price file instead.
+
+    >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
+    3
+    """
+    return verbs.offers(_request(OffersRequest, request, options))
+
+
+@_keywords(LinksRequest)
+def list_links(request: LinksRequest | None = None, **options: Any) -> LinkList | TopologyAnswer:
+    """Links and networks with their rates; with a `topology` file, how the GPUs of that machine are joined.
+
+    >>> {link.kind for link in ft.list_links(kind="nvlink").links}
+    {'nvlink'}
+    """
+    return verbs.links(_request(LinksRequest, request, options))
+
+
+@_keywords(ModelsRequest)
+def list_models(request: ModelsRequest | None = None, **options: Any) -> ModelList:
+    """The models of the zoo, and what else can be given as a model.
+
+    >>> [model.name for model in ft.list_models(search="mnist").models]
+    ['mnist-cnn']
+    """
+    return verbs.models(_request(ModelsRequest, request, options))
+
+
+def explain(name: str | ExplainRequest) -> Explanation:
+    """Every fact about a name (a device, link, node, provider, offer, source), with its kind and source.
+
+    >>> ft.explain("nvlink4").kind
+    'link'
+    """
+    return verbs.explain(_request(ExplainRequest, name, {}, "name"))
+
+
+@_keywords(ListRunsRequest)
+def list_runs(request: ListRunsRequest | None = None, **options: Any) -> RunList:
+    """The newest runs of the store, of a model, a device or a campaign."""
+    return verbs.list_runs(_request(ListRunsRequest, request, options))
+
+
+@_keywords(ShowRunRequest)
+def show_run(id: str | ShowRunRequest, **options: Any) -> RunDetails:  # noqa: A002 - its name as an option
+    """One stored run: steps, resources, prediction beside measurement."""
+    return verbs.show_run(_request(ShowRunRequest, id, options, "id"))
+
+
+@_keywords(CompareRunsRequest)
+def compare_runs(ids: Sequence[str] | CompareRunsRequest, **options: Any) -> RunComparison:
+    """Stored runs side by side, with ratios to the first."""
+    return verbs.compare_runs(_request(CompareRunsRequest, ids, options, "ids"))
+
+
+@_keywords(ExportRunsRequest)
+def export_runs(file: str | Path | ExportRunsRequest, **options: Any) -> RunsExported:
+    """Write stored runs to a CSV, Parquet or JSON file."""
+    return verbs.export_runs(_request(ExportRunsRequest, file, options, "file"))
+
+
+@_keywords(ImportRunsRequest)
+def import_runs(file: str | Path | ImportRunsRequest, **options: Any) -> RunsImported:
+    """Add the runs of a file to the store, all or none of them."""
+    return verbs.import_runs(_request(ImportRunsRequest, file, options, "file"))
+
+
+@_keywords(DeleteRunsRequest)
+def delete_runs(ids: Sequence[str] | DeleteRunsRequest | None = None, **options: Any) -> RunsDeleted:
+    """Delete runs from the store, by their ids or all of a `campaign`, without asking."""
+    return verbs.delete_runs(_request(DeleteRunsRequest, ids, options, "ids"))
+
+
+@_keywords(ValidateRequest)
+def validate(request: ValidateRequest | None = None, **options: Any) -> ValidateAnswer:
+    """Compare stored runs with the predictions made before them and with those of today."""
+    return verbs.validate(_request(ValidateRequest, request, options))
+
+
+@_keywords(ResourcesRequest)
+def resources(
+    model: str | torch.nn.Module | ResourcesRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+) -> ConsumptionAnswer | Infeasible:
+    """Bursts and idle gaps of a step: what a worker uses over time, and what changes it.
+
+    >>> answer = ft.resources("mnist-cnn", on="t4", batch=64, method="timeline")
+    >>> answer.consumption.method
+    'timeline'
+    """
+    request, source = _with_source(ResourcesRequest, model, inputs, loss, options)
+    return verbs.resources(request, source=source)
+
+
+@_keywords(PairRequest)
+def pair(*models: str | PairRequest, **options: Any) -> PairAnswer | Infeasible:
+    """Whether two jobs share a device and a link well.
+
+    >>> answer = ft.pair("mnist-cnn", "voice-conv", on="t4")
+    >>> len(answer.jobs)
+    2
+    """
+    if len(models) == 1 and isinstance(models[0], PairRequest):
+        return verbs.pair(_request(PairRequest, models[0], options))
+    return verbs.pair(_request(PairRequest, None, {"models": list(models), **options}))
+
+
+@_keywords(MeasureRequest)
+def measure(command: Sequence[str] | MeasureRequest, **options: Any) -> Measured:
+    """Run a training command unchanged, watch its steps and resources, and store the run."""
+    return verbs.measure(_request(MeasureRequest, command, options, "command"))
+
+
+@_keywords(CampaignRequest)
+def campaign(file: str | Path | CampaignRequest, **options: Any) -> CampaignTrials | CampaignAnswer:
+    """Run the trials of a campaign file that are not stored yet; with `dry_run` list them."""
+    return verbs.campaign(_request(CampaignRequest, file, options, "file"))
+
+
+@_keywords(ProfileRequest)
+def profile(model: str | ProfileRequest, **options: Any) -> Profile:
+    """Measured times of operators and layers beside the predicted ones, run `here` or read from a `trace`."""
+    return verbs.profile(_request(ProfileRequest, model, options, "model"))
+
+
+@_keywords(CalibrateRequest)
+def calibrate(timings: str | Path | CalibrateRequest | None = None, **options: Any) -> CalibrateAnswer:
+    """Learn from your own timings, this machine (`here`), stored `runs` or a profiler's `trace`."""
+    return verbs.calibrate(_request(CalibrateRequest, timings, options, "timings"))
+
+
+@_keywords(ListCalibrationsRequest)
+def list_calibrations(request: ListCalibrationsRequest | None = None, **options: Any) -> CalibrationList:
+    """All calibrations that correct predictions on this machine."""
+    return verbs.list_calibrations(_request(ListCalibrationsRequest, request, options))
+
+
+@_keywords(CalibrationRequest)
+def show_calibration(name: str | CalibrationRequest, **options: Any) -> CalibrationAnswer:
+    """One calibration with what it was fitted on."""
+    return verbs.show_calibration(_request(CalibrationRequest, name, options, "name"))
+
+
+@_keywords(CalibrationRequest)
+def forget_calibration(name: str | CalibrationRequest, **options: Any) -> CalibrationAnswer:
+    """Remove a calibration and its effect on predictions."""
+    return verbs.forget_calibration(_request(CalibrationRequest, name, options, "name"))
+
+
+@_keywords(ExportCalibrationRequest)
+def export_calibration(name: str | ExportCalibrationRequest, **options: Any) -> CalibrationAnswer:
+    """Write a calibration to a portable `file`."""
+    return verbs.export_calibration(_request(ExportCalibrationRequest, name, options, "name"))
+
+
+@_keywords(ImportCalibrationRequest)
+def import_calibration(file: str | Path | ImportCalibrationRequest, **options: Any) -> CalibrationAnswer:
+    """Validate and store a calibration file."""
+    return verbs.import_calibration(_request(ImportCalibrationRequest, file, options, "file"))
+
+
+@_keywords(LearnLayersRequest)
+def learn_layers(profiles: Sequence[str] | LearnLayersRequest, **options: Any) -> LayersAnswer:
+    """Fit one line per layer type to profiles, and predict other profiles by it."""
+    return verbs.learn_layers(_request(LearnLayersRequest, profiles, options, "profiles"))
+
+
+@_keywords(LearnResourcesRequest)
+def learn_resources(request: LearnResourcesRequest | None = None, **options: Any) -> ResourcesLearned:
+    """Train the Inspector, which predicts bursts and idle gaps, on your own runs."""
+    return verbs.learn_resources(_request(LearnResourcesRequest, request, options))
 
 
 def _with_source(

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph, offloaded
 from foretrain.workloads.graph import Buffer, Call, Graph, Layer, Spec
-from foretrain.workloads.offload import offloaded
 
 
 class NotDerivable(Exception):

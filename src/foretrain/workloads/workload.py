@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
+from foretrain.workloads.executed import ExecutedGraph, offloaded
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
-from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Graph, Spec, with_options
-from foretrain.workloads.offload import offloaded
 from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
 from foretrain.workloads.zoo import BuildOptions
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretrain.measuring.watching.report import Report, report_of
-from foretrain.serving.cli.run_text import show_report
+from foretrain.serving.verbs.measuring import Measured
 from foretrain.store.runs import (
     NODE,
     OTHER_PROCESSES,
@@ -74,10 +74,8 @@ def test_other_processes_are_no_part_of_the_bursts_of_the_node() -> None:
     assert report(0.5, 1.4).to_dict()["other_cores"] == pytest.approx(1.4)
 
 
-def test_the_text_names_other_processes_and_an_unknown_variation(capsys: pytest.CaptureFixture[str]) -> None:
-    show_report(report(0.5, 1.4, variation=0.0), None)
-    shown = capsys.readouterr().out
+def test_the_text_names_other_processes_and_an_unknown_variation() -> None:
+    shown = str(Measured(report(0.5, 1.4, variation=0.0), None, 0))
     assert "Other processes kept 1.4 of 2 cores busy" in shown
     assert "Variation (standard deviation / mean): unknown" in shown
-    show_report(report(1.0, 0.1), None)
-    assert "Other processes" not in capsys.readouterr().out
+    assert "Other processes" not in str(Measured(report(1.0, 0.1), None, 0))

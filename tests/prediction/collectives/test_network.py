@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from foretrain.errors import ForetrainError, InvalidRequest, MissingData, UnknownName
-from foretrain.facts.hardware import hardware
+from foretrain.facts.hardware import hardware, nodes
 from foretrain.facts.links import topologies
-from foretrain.facts.nodes import nodes
 from foretrain.facts.sheets import Sheet, data_root
 from foretrain.prediction.collectives.costs import (
     Collective,

@@ -21,7 +21,7 @@ from foretrain.prediction.search.sketch import AFTER, BEFORE, block_costs, block
 from foretrain.prediction.step.parallel import parallel_step
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.strategy import layout_of
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 
 
 @cache

@@ -21,7 +21,7 @@ from foretrain.prediction.step.parallel import (
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, parameter_bytes
 from foretrain.prediction.strategies.strategy import divided, layout_of
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Phase
 
 ON = "a100-pcie-40gb:4"

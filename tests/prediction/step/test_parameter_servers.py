@@ -14,7 +14,7 @@ from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_s
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.strategy import layout_of
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 
 ON = "t4:1x4"
 VOICE = graph("voice-conv", batch=20)

@@ -5,8 +5,8 @@ from tests.support.small_models import graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.memory.lifetimes import saved_bytes
+from foretrain.workloads.executed import offloaded
 from foretrain.workloads.graph import Graph, Phase, Role, checkpoint_bytes
-from foretrain.workloads.offload import offloaded
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
 from foretrain.workloads.requests import workload_of
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
+from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
@@ -16,6 +17,7 @@ from foretrain.prediction.cost_models import CostModel, step_estimate
 from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.per_layer import ROWS, complexity
 from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.units import format_duration
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind, Work
 from foretrain.workloads.rules import operators
@@ -89,8 +91,9 @@ class LayerWork:
     predicted_seconds: float | None
 
 
+@final
 @dataclass(frozen=True)
-class Profile:
+class Profile(Answer):
     """A measured step beside its prediction.
 
     `step_seconds` is a step without the profiler if it was run here, else the traced one. `idle` is the part
@@ -131,6 +134,11 @@ class Profile:
             for row in self.layers
         ]  # fmt: skip
         return content
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The measured and the predicted step."""
+        rows = (("measured", self.step_seconds), ("predicted", self.predicted_seconds))
+        return tuple((name, format_duration(seconds)) for name, seconds in rows if seconds is not None)
 
 
 def _plain(compared: Compared) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
 from foretrain.units import HOUR, format_bytes
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import Workload, executed_graph_at
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from foretrain.errors import ForetrainError
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import device as known_device
-from foretrain.facts.hardware import Hardware
-from foretrain.facts.nodes import nodes
+from foretrain.facts.hardware import Hardware, nodes
 from foretrain.prediction.advice.scaling_curve import over, with_devices
 from foretrain.prediction.collectives.network import network_of, with_factor
 from foretrain.prediction.options import STORAGES, InputOptions
 from foretrain.prediction.scenario import Evaluation, StepContext, evaluate
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.workload import executed_graph
 
 MIN_GAIN = 1.02

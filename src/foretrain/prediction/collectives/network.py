@@ -44,9 +44,8 @@ from typing import Any
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
-from foretrain.facts.hardware import Hardware
+from foretrain.facts.hardware import Hardware, Node, nodes
 from foretrain.facts.links import Link, link, links, planned_share, topologies
-from foretrain.facts.nodes import Node, nodes
 from foretrain.facts.sheets import Kind
 from foretrain.units import GBIT
 

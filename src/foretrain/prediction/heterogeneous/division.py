@@ -44,7 +44,7 @@ from foretrain.prediction.scenario import (
 from foretrain.prediction.step.parallel import Environment, parallel_step
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import layout_of
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, executed_graph_at
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 from foretrain.prediction.strategies.division.shapes import owners_of_states
 from foretrain.prediction.strategies.program import MemoryOptions, is_of_expert, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units
+from foretrain.workloads.executed import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.graph import Call, Graph, Nature, Phase, Role, Spec
-from foretrain.workloads.offload import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM, is_paged
 
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})

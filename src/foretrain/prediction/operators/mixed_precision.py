@@ -38,7 +38,7 @@ from foretrain.prediction.operators.forests import Forest, stored
 from foretrain.prediction.operators.listing import KINDS, Floats, Listing
 from foretrain.prediction.operators.matrix import headroom, kernels_of
 from foretrain.prediction.operators.pricing import Confidence, Knowledge, PricedOps
-from foretrain.workloads.fusion import fuses
+from foretrain.workloads.executed import fuses
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 

@@ -28,8 +28,8 @@ from foretrain.prediction.strategies.mixed_precision import mixed_precision, sto
 from foretrain.prediction.strategies.strategy import MixedPrecision, replication, strategies
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.family import Family
-from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import BATCHES, Workload, executed_graph_at, record_family
 

@@ -85,7 +85,7 @@ from foretrain.prediction.strategies.program import (
 )
 from foretrain.prediction.strategies.sharded import item_bytes
 from foretrain.prediction.strategies.strategy import divided, replication
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase, Role
 
 BEFORE, AFTER = "(start)", "(end)"

@@ -170,7 +170,7 @@ def compose(
         exposed = min(exposed, all_exchange_seconds(program, exchange_seconds))
         waiting = max(0.0, seconds - computing - exposed)
     whole = all_exchange_seconds(program, exchange_seconds)
-    lost = contention.lost(whole - exposed, _mean_seconds(program, whole))
+    lost = _lost_seconds(program, exchange_seconds, whole - exposed, contention)
     absorbed = min(lost, waiting)  # a device that waits for launches has time to spare
     seconds, exposed, waiting = seconds + lost - absorbed, exposed + lost, waiting - absorbed
     prepared = min(exposed, _host_seconds(program))
@@ -213,7 +213,7 @@ def passes(
     repeated = replace(program, exchanges=every, micro_batches=1)
     whole = all_exchange_seconds(repeated, exchange_seconds)
     hidden = whole - (body - float(times.device[:updating].sum()))
-    body += contention.lost(hidden, _mean_seconds(repeated, whole))
+    body += _lost_seconds(repeated, exchange_seconds, hidden, contention)
     launched = float(times.host[:start].sum()), float(times.host[start:updating].sum())
     paced = max(forward, launched[0]), max(body - forward, launched[1])
     updated = max(optimizer, float(times.host[updating:].sum()))
@@ -243,10 +243,19 @@ def all_exchange_seconds(program: Program, exchange_seconds: ExchangeSeconds) ->
     return sum(exchange_seconds(each) * exchange_count(each, program) for each in program.exchanges)
 
 
-def _mean_seconds(program: Program, whole: float) -> float:
-    """The mean time of the exchanges of a step that take `whole` seconds together."""
-    count = sum(exchange_count(each, program) for each in program.exchanges)
-    return whole / count if count else 0.0
+def _lost_seconds(
+    program: Program, exchange_seconds: ExchangeSeconds, hidden: float, contention: Contention
+) -> float:
+    """What `hidden` seconds of exchanges cost the products beside them.
+
+    Exchanges by copy engines cost nothing; they are taken to be as well hidden as the others.
+    """
+    if not contention.product_share:
+        return 0.0
+    holding = replace(program, exchanges=tuple(each for each in program.exchanges if not each.by_copies))
+    count = sum(exchange_count(each, holding) for each in holding.exchanges)
+    whole, held = (all_exchange_seconds(each, exchange_seconds) for each in (program, holding))
+    return contention.lost(hidden * held / whole, held / count) if held else 0.0
 
 
 def _host_seconds(program: Program) -> float:

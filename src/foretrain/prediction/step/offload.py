@@ -28,8 +28,8 @@ from foretrain.prediction.step.input_pipeline import host_link
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.sharded import gathered_units
 from foretrain.prediction.strategies.strategy import replication
+from foretrain.workloads.executed import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.graph import Graph, Phase, Role
-from foretrain.workloads.offload import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 
 HOST_UPDATE, HOST_COPIES = "optimizer on the host", "copies to and from the host"
 PAGING = "paging of optimizer state"

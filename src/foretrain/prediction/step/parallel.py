@@ -55,7 +55,7 @@ from foretrain.prediction.strategies.program import (
 )
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.prediction.strategies.strategy import divided, replication
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
 

@@ -17,7 +17,7 @@ from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.layout import Layout, PsUpdate
 from foretrain.prediction.strategies.program import Axis, gradients, optimizer_start
 from foretrain.prediction.strategies.strategy import replication
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 
 NOTE = "assumes that servers update parameters as fast as a worker's device"
 

@@ -135,7 +135,9 @@ def _listed(program: Program, degree: int, experts: int) -> Program:
     walk = _token_walk(own)
     present = [
         _scaled(exchange, numbers, degree)._replace(
-            after=before[exchange.after + 1] - 1, before=before[min(exchange.before, len(numbers))]
+            after=before[exchange.after + 1] - 1,
+            before=before[min(exchange.before, len(numbers))],
+            readers=tuple(before[reader] for reader in exchange.readers),
         )
         for exchange in program.exchanges
         if exchange.after not in elsewhere

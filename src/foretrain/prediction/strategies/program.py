@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Group, Verb
-from foretrain.workloads.fusion import executed_fusion, fuses
+from foretrain.workloads.executed import executed_fusion, fuses
 from foretrain.workloads.graph import Graph, Phase, Role, once_per_graph
 
 
@@ -56,7 +56,8 @@ class Exchange(NamedTuple):
     It starts when call `after` has ended (-1: at the start of the step). Call `before` waits for it (the
     number of calls: only the end of the step does). `bytes` is the whole message of the group along `axis`
     and the axes in `also`: the full tensor, even if each member holds only a part of it. `host_seconds` is
-    host time that blocks the step.
+    host time that blocks the step. Calls in `readers` wait for it too, wherever fusion moves them.
+    `by_copies`: copy engines send it piece by piece, so that it holds no multiprocessors.
     """
 
     name: str
@@ -68,6 +69,8 @@ class Exchange(NamedTuple):
     when: When = When.EVERY
     also: tuple[Axis, ...] = ()
     host_seconds: float = 0.0
+    readers: tuple[int, ...] = ()
+    by_copies: bool = False
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -125,7 +128,8 @@ def compiled(program: Program) -> Program:
     exchanges = tuple(
         exchange._replace(
             after=result.place[exchange.after] if exchange.after >= 0 else exchange.after,
-            before=result.place[exchange.before],
+            before=min(result.place[reader] for reader in (exchange.before, *exchange.readers)),
+            readers=(),
         )
         for exchange in program.exchanges
     )

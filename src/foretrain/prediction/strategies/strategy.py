@@ -26,7 +26,7 @@ from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compiled
 from foretrain.registry import Registry, discovered
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 
 if TYPE_CHECKING:
     from foretrain.prediction.cost_models import CallTimes
@@ -98,6 +98,11 @@ class Strategy(ABC):
 
     def divide(self, program: Program, layout: Layout) -> Program:
         """The program with layers divided between devices, before it is priced."""
+        del layout
+        return program
+
+    def overlap(self, program: Program, layout: Layout) -> Program:
+        """The program of fused kernels with the exchanges of its layers beside other calls."""
         del layout
         return program
 
@@ -263,7 +268,10 @@ def divided(step: ExecutedGraph, layout: Layout) -> Program:
     whole = program = Program(step.source)
     for each in active_strategies(layout):
         program = each.divide(program, layout)
-    return Program(step.graph) if program is whole else compiled(program)
+    executed = Program(step.graph) if program is whole else compiled(program)
+    for each in active_strategies(layout):
+        executed = each.overlap(executed, layout)
+    return executed
 
 
 def _unknown(text: str) -> str:

@@ -8,15 +8,10 @@ from foretrain.serving.requests import ExplainRequest
 
 def run(request: ExplainRequest, output: Output) -> None:
     """Print every fact about a name."""
-    from foretrain.facts import explanation
-    from foretrain.serving.cli.terminal import print_json, print_page
-    from foretrain.serving.views.facts import explain_page
+    from foretrain.serving import verbs
+    from foretrain.serving.cli.terminal import print_answer
 
-    answer = explanation.explain(request.name)
-    if output.json:
-        print_json(answer)
-    else:
-        print_page(explain_page(answer))
+    print_answer(verbs.explain(request), output.json)
 
 
 COMMAND = Command(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrain.decoding import FILE, choice, option, texts
+from foretrain.decoding import FILE, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file
-from foretrain.serving.cli.learn_resources import RESOURCES_COMMAND, RESOURCES_SUMMARY
-from foretrain.serving.requests import LearnRequest, Request
+from foretrain.serving.requests import LearnRequest
+from foretrain.serving.requests.learn import LearnLayersRequest, LearnResourcesRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,40 +54,21 @@ def run(request: LearnRequest, output: LearnOutput) -> None:
     print_answer(answer, output.json, lines)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayersRequest(Request):
-    """Lines of layers from profiles."""
-
-    VERB = "learn layers"
-
-    profiles: tuple[str, ...] = option(
-        texts("profiles", by_comma=False),
-        "Files of `foretrain profile MODEL --json`, all of one device.",
-        required=True,
-        positional=True,
-        metavar="PROFILE",
-    )
-    predict: tuple[str, ...] = option(
-        texts("profiles", by_comma=False),
-        "Profiles of other models to predict by the lines of the first ones.",
-        default=(),
-    )
-    complexity: str = option(
-        choice("operations", "predicted"),
-        "What c is: operations of the published table, or foretrain's own prediction of the layer.",
-        default="operations",
-    )
-
-
-def run_layers(request: LayersRequest, output: Output) -> None:
+def run_layers(request: LearnLayersRequest, output: Output) -> None:
     """Fit the lines of all profiles, predict the others, print."""
-    from foretrain.learning.regression.layers import learn_layers, read_profile
+    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
 
-    fitted, others = (
-        [read_profile(Path(file)) for file in files] for files in (request.profiles, request.predict)
-    )
-    answer = learn_layers(fitted, others, request.complexity)
+    print_answer(verbs.learn_layers(request), output.json)
+
+
+def run_resources(request: LearnResourcesRequest, output: Output) -> None:
+    """Train an Inspector, print its accuracy on models left out."""
+    from foretrain.serving import verbs
+    from foretrain.serving.cli.terminal import print_answer, spinner
+
+    with spinner("Training an Inspector") as progress:
+        answer = verbs.learn_resources(request, progress)
     print_answer(answer, output.json)
 
 
@@ -96,7 +77,7 @@ COMMAND = CommandFamily(
         "layers": (
             "Fit one line t = b0 + b1 c per layer type to profiles, and predict whole networks.",
             Command(
-                LayersRequest,
+                LearnLayersRequest,
                 Output,
                 run_layers,
                 "c is the number of operations of a layer. Lines fitted to one network predict other "
@@ -107,7 +88,21 @@ COMMAND = CommandFamily(
                 ),
             ),
         ),
-        "resources": (RESOURCES_SUMMARY, RESOURCES_COMMAND),
+        "resources": (
+            "Train the Inspector, which predicts bursts and idle gaps, on your runs.",
+            Command(
+                LearnResourcesRequest,
+                Output,
+                run_resources,
+                details="Trains an ensemble of graph networks on measured bursts and validates it on "
+                "held-out models. `foretrain resources` then uses it where it beats the timeline.",
+                examples=(
+                    "foretrain learn resources",
+                    "foretrain learn resources --runs runs.parquet --out mine.json",
+                    "foretrain learn resources --strategy ps-async --start shipped --out async.json",
+                ),
+            ),
+        ),
     },
     "Learns run times from your own timings, and resource usage from your stored runs.",
     Command(

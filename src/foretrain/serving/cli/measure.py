@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +14,8 @@ from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests import MeasureRequest
 
 if TYPE_CHECKING:
-    from foretrain.measuring.watching.watch import Live, Watched
-    from foretrain.store.runs import PredictionMade, Run
-
-_NODE_VARIABLES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
-_NODES_VARIABLES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+    from foretrain.measuring.watching.watch import Live
+    from foretrain.serving.verbs.measuring import Measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,39 +29,37 @@ class MeasureOutput(Output):
 
 def run(request: MeasureRequest, output: MeasureOutput) -> int:
     """Run and watch the command; its exit code is that of foretrain."""
-    from foretrain.measuring.watching import keeping
-    from foretrain.measuring.watching.watch import WatchRequest, run_of, watch
+    from foretrain.serving import verbs
+    from foretrain.serving.cli.terminal import print_answer
     from foretrain.serving.rendering.charts import check_format
 
     if output.plot is not None:
         check_format(output.plot)
-    node, nodes = _place(request)
-    stores = not request.no_store and node == 0
-    if stores:
-        keeping.check_store(request.store)
-        _recover(request.store)
     line = StatusLine()
-    watched = watch(
-        WatchRequest(
-            command=request.command,
-            setting=request.setting,
-            interval_seconds=request.interval,
-            prediction=_predicted(request),
-            join=request.join,
-            node=node,
-            nodes=nodes,
-            output_to_stderr=output.json,
-        ),
-        line.show,
-        line.hide,
-    )
-    gathered = watched.gathered
-    if request.join is not None and node == 0:
-        gathered = keeping.joined_nodes(request.join, nodes, request.wait)
-    measured = run_of(gathered)
-    _finish(request, output, watched, measured, stores)
-    assert measured.exit_code is not None
-    return watched.gathered.end.exit_code or 0 if watched.gathered.end is not None else 1
+    answer = verbs.measure(request, verbs.Watcher(line.say, _note, line.show, line.hide, output.json))
+    if answer.problem:
+        sys.stderr.write(f"error: {answer.problem}\n")
+    with nullcontext() if output.json else redirect_stdout(sys.stderr):
+        print_answer(answer, output.json)
+    if output.plot is not None:
+        _draw(answer, output.plot)
+    return answer.exit_code
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"foretrain: {text}\n")
+
+
+def _draw(answer: Measured, file: Path) -> None:
+    """Draw the run; what fails here is reported and does not change the exit code."""
+    from foretrain.errors import ForetrainError
+    from foretrain.serving.rendering.charts import save_chart
+    from foretrain.serving.views.charts import run_chart
+
+    try:
+        save_chart(run_chart(answer.report), file)
+    except (ForetrainError, OSError) as error:
+        sys.stderr.write(f"error: {file} is not drawn: {error}\n")
 
 
 COMMAND = Command(
@@ -96,8 +88,13 @@ class StatusLine:
 
     def show(self, live: Live) -> None:
         """Draw the line anew, unless the command is in the middle of one."""
-        if self._is_terminal and live.at_line_start:
-            sys.stderr.write(f"\r\x1b[2K\x1b[2m{status_text(live)}\x1b[0m")
+        if live.at_line_start:
+            self.say(status_text(live))
+
+    def say(self, text: str) -> None:
+        """Draw the line anew."""
+        if self._is_terminal:
+            sys.stderr.write(f"\r\x1b[2K\x1b[2m{text}\x1b[0m")
             sys.stderr.flush()
             self._is_shown = True
 
@@ -124,93 +121,3 @@ def status_text(live: Live) -> str:
         f"{format_duration(live.seconds)} so far" if left is None else f"{format_duration(left)} left"
     )
     return ", ".join(parts)
-
-
-def _place(request: MeasureRequest) -> tuple[int, int]:
-    """The number of this node and of all nodes: as given, of torchrun's arguments, or of Slurm."""
-    from foretrain.errors import InvalidRequest
-
-    if request.join is None:
-        for name in ("node", "nodes"):
-            if getattr(request, name) is not None:
-                raise InvalidRequest(f"`{name}` is for several nodes that share a folder: give `join` too")
-        return 0, 1
-    node = (
-        request.node if request.node is not None else _number("node-rank", request.command, _NODE_VARIABLES)
-    )
-    nodes = request.nodes or _number("nnodes", request.command, _NODES_VARIABLES)
-    if node is None or nodes is None:
-        raise InvalidRequest("`join` requires `node` and `nodes` where neither torchrun nor Slurm has them")
-    if node >= nodes:
-        raise InvalidRequest(f"`node` is {node}, but {nodes} nodes are numbered 0 to {nodes - 1}")
-    return node, nodes
-
-
-def _number(name: str, command: Sequence[str], variables: Sequence[str]) -> int | None:
-    """A number among the arguments of a launcher (`--node-rank 1`, `--node_rank=1`) or in the environment."""
-    line = " ".join(command)
-    match = re.search(rf"--{name.replace('-', '[-_]')}[ =](\d+)\b", line)
-    if match is not None:
-        return int(match[1])
-    given = (os.environ.get(variable, "") for variable in variables)
-    return next((int(text) for text in given if text.isdecimal()), None)
-
-
-def _predicted(request: MeasureRequest) -> PredictionMade | None:
-    """The prediction, made before the run; a setting that cannot be predicted is refused before it, too."""
-    if request.model is None or request.on is None:
-        return None
-    from foretrain.serving.cli.terminal import spinner
-    from foretrain.serving.verbs.run_predictions import predicted
-
-    with spinner(f"Predicting {request.model}"):
-        return predicted({name: value for name, value in request.setting.items() if name != "steps"})
-
-
-def _recover(store: str | None) -> None:
-    from foretrain.measuring.watching.keeping import recover
-
-    for recovered in recover(store):
-        started = f"{recovered.started_at:%Y-%m-%d %H:%M} UTC"
-        _note(f"run {recovered.id}, started {started} and not stored at its end, is stored now")
-
-
-def _finish(
-    request: MeasureRequest, output: MeasureOutput, watched: Watched, measured: Run, stores: bool
-) -> None:
-    """Store, draw and print; what fails here is reported and does not change the exit code."""
-    from foretrain.errors import ForetrainError
-    from foretrain.measuring.watching.keeping import keep, rescue
-    from foretrain.measuring.watching.report import report_of
-    from foretrain.serving.cli.run_text import show_report
-    from foretrain.serving.cli.terminal import print_json
-    from foretrain.serving.rendering.charts import save_chart
-    from foretrain.serving.views.charts import run_chart
-
-    report = report_of(measured)
-    place = None
-    if stores:
-        try:
-            place = keep(measured, request.store)
-        except ForetrainError as error:
-            _problem(f"the run is not stored: {error}", f"what was gathered is in {rescue(watched)}")
-    if request.join is None and (place is not None or not stores):
-        watched.journal.unlink(missing_ok=True)
-    if output.json:
-        print_json({**report.to_dict(), "store": place})
-    else:
-        with redirect_stdout(sys.stderr):
-            show_report(report, place)
-    if output.plot is not None:
-        try:
-            save_chart(run_chart(report), output.plot)
-        except (ForetrainError, OSError) as error:
-            _problem(f"{output.plot} is not drawn: {error}")
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(f"foretrain: {text}\n")
-
-
-def _problem(*sentences: str) -> None:
-    sys.stderr.write(f"error: {'; '.join(sentences)}\n")

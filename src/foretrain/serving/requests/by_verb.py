@@ -22,12 +22,14 @@ from foretrain.decoding import (
 from foretrain.jobs.options import BatchLimits, BillingOptions, LengthOptions, RunningOptions
 from foretrain.panels import (
     COST,
+    HERE,
     LENGTH,
     MACHINES,
     MONEY_AND_ENERGY,
     OUTPUT,
     OWNING,
     PARALLELISM,
+    PRICES,
     PRIOR,
     STEP,
     STORED,
@@ -444,6 +446,10 @@ class OffersRequest(Request):
     all_regions: bool = option(
         SWITCH, "List every region, not only the cheapest per machine.", default=False, panel=OUTPUT
     )
+    refresh: Path | None = option(FILE, "Import a newer price file (CSV in SkyPilot's layout).", panel=PRICES)
+    as_of: str | None = option(
+        TEXT, "Date of that file, if its name has none.", metavar="YYYY-MM-DD", panel=PRICES
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -479,6 +485,9 @@ class DevicesRequest(Request):
     )
     generation: str | None = option(
         TEXT, "Only this generation, e.g. ampere.", metavar="NAME", panel=MACHINES
+    )
+    measure_here: bool = option(
+        SWITCH, "Measure this machine's CPU and add it as the device `here`.", default=False, panel=HERE
     )
 
 

@@ -1,4 +1,4 @@
-"""The request of `measure`: a command to run, and what it trains."""
+"""The requests of `measure`, `campaign` and `profile`: what to run and watch, and what it trains."""
 
 from __future__ import annotations
 
@@ -6,11 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretrain.decoding import FILE, SWITCH, TEXT, number, option, texts, whole_number
-from foretrain.panels import LENGTH, MACHINES, MEMORY, MODEL, NODES, OUTPUT, PARALLELISM, STEP, STORED
+from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, number, option, texts, whole_number
+from foretrain.panels import (
+    HERE,
+    LENGTH,
+    MACHINES,
+    MEMORY,
+    MODEL,
+    NODES,
+    OUTPUT,
+    PARALLELISM,
+    STEP,
+    STORED,
+    TRACES,
+)
 from foretrain.prediction.options import HARDWARE, HARDWARE_FORMS
 from foretrain.serving.requests.base import Request
-from foretrain.workloads.options import MODEL_FORMS, MODEL_NAME
+from foretrain.workloads.options import (
+    MODEL_FORMS,
+    MODEL_NAME,
+    BatchOption,
+    ModelOption,
+    PhaseOptions,
+    TrainingOptions,
+)
 
 _SETTING = (
     "model", "on", "batch", "global_batch", "strategy", "precision", "optimizer", "seq_len", "image_size",
@@ -90,3 +109,55 @@ class MeasureRequest(Request):
     def setting(self) -> dict[str, Any]:
         """What it trains, as keywords of `predict`."""
         return {name: value for name in _SETTING if (value := getattr(self, name)) is not None}
+
+
+_RAY = "ray"
+
+
+def _read_place(value: Any) -> str:
+    if not isinstance(value, str) or value.partition("=")[0] != _RAY or value.endswith("="):
+        raise Unreadable
+    return value
+
+
+_PLACE = Kind("ray[=ADDRESS]", "ray or ray=ADDRESS", _read_place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignRequest(Request):
+    """A campaign file, and where it runs."""
+
+    VERB = "campaign"
+
+    file: Path = option(FILE, "Campaign file (YAML).", required=True, positional=True, metavar="FILE")
+    on: str | None = option(_PLACE, "Run on a Ray cluster, by default the one of this machine's environment.")
+    store: str | None = option(
+        TEXT, "Store of the results: a file or a database URL.", metavar="URL", panel=STORED
+    )
+    limit: int | None = option(whole_number(1), "Most trials to run this time.")
+    dry_run: bool = option(SWITCH, "List the trials without running them.", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileRequest(Request, ModelOption, BatchOption, TrainingOptions, PhaseOptions):
+    """A model, and where its times come from: this machine or a trace."""
+
+    VERB = "profile"
+    COMMON = ("here", "trace", "on", "batch", "seq_len", "image_size", "precision", "optimizer", "json")
+
+    here: bool = option(
+        SWITCH, "Run the model on this machine: its GPU, else its CPU.", default=False, panel=HERE
+    )
+    trace: Path | None = option(
+        FILE, "Read a trace that torch.profiler exported on another machine, .json or .json.gz.", panel=TRACES
+    )
+    on: str | None = option(
+        TEXT,
+        "The device that `trace` was made on, e.g. rtx3090.",
+        metavar="DEVICE",
+        complete="device",
+        panel=TRACES,
+    )
+    seconds: float = option(
+        number(at_least=0.1), "With `here`: about how long to run.", default=10.0, panel=HERE
+    )

@@ -1,13 +1,23 @@
-"""What calibrations are made from: timings of a user, this machine, stored runs, a profiler's trace."""
+"""Calibrations: learned from timings, this machine, stored runs or a trace; listed, shown, forgotten."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
-from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData
+from foretrain.answers import Answer
+from foretrain.encoding import encode
+from foretrain.errors import BackendFailed, ForetrainError, InvalidData, InvalidRequest, MissingData
+from foretrain.serving.requests.calibrate import (
+    CalibrateRequest,
+    CalibrationRequest,
+    ExportCalibrationRequest,
+    ImportCalibrationRequest,
+    ListCalibrationsRequest,
+)
+from foretrain.serving.verbs.predicting import workload
 
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import WorkerFit
@@ -34,8 +44,43 @@ BarProgress = Callable[[str, float], None]
 """Gets what is being done, and which share of all is done."""
 
 
+def _no_progress(_doing: str, _share: float) -> None:
+    """Report progress to no one."""
+
+
+def calibrate(request: CalibrateRequest, progress: BarProgress = _no_progress) -> CalibrateAnswer:
+    """Learn from one source, and keep what corrects later predictions."""
+    sources = [request.timings is not None, request.here, request.runs, request.trace is not None]
+    if sum(sources) != 1:
+        raise InvalidRequest(
+            "calibrate takes either a file of timings or `here`, `runs` or `trace`; to see what there is: "
+            "foretrain calibrate list"
+        )
+
+    def say(doing: str) -> None:
+        progress(doing, 0.0)
+
+    if request.timings is not None:
+        return learn_timings(request.timings, say)
+    if request.runs:
+        wanted = RunFilter(request.store, request.model, request.device, request.campaign)
+        return learn_runs(wanted, request.held_out, say)
+    if request.trace is None:
+        return _learn_here(request.seconds, progress)
+    if request.model is None or request.on is None:
+        raise InvalidRequest("`trace` needs `model`, the traced model, and `on`, the device it was made on")
+    return learn_trace(workload(request), request.trace, request.on, say)
+
+
+def _learn_here(seconds: float, progress: BarProgress) -> GpuLearned | MachineLearned:
+    from foretrain.measuring.profiling.running import present_device
+
+    return learn_gpu(seconds, progress) if present_device() == "cuda" else learn_cpu(seconds, progress)
+
+
+@final
 @dataclass(frozen=True)
-class MachineLearned:
+class MachineLearned(Answer):
     """The timed operators of this machine's CPU, and gloo's all-reduce between two of its processes.
 
     `all_reduce` is None where it could not be timed or runs have calibrated the machine; `note` says why.
@@ -46,6 +91,16 @@ class MachineLearned:
     all_reduce: CalibrationFile | None
     timings: tuple[AllReduceTiming, ...] = ()
     note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The operators with their fits, and the all-reduce."""
+        reduced = None if self.all_reduce is None else plain(self.all_reduce)
+        return {**encode(self.operators), "all_reduce": reduced, "note": self.note}
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Errors of the fits."""
+        fits = self.operators.families.items()
+        return tuple((name, f"error {fit.mean_absolute_error:.0%}") for name, fit in fits)
 
 
 def learn_cpu(seconds: float, progress: BarProgress) -> MachineLearned:
@@ -89,13 +144,22 @@ def _learn_all_reduce(operators: CpuCalibration, torch: str) -> MachineLearned:
     return replace(learned, all_reduce=kept, timings=timings, note=note)
 
 
+@final
 @dataclass(frozen=True)
-class GpuLearned:
+class GpuLearned(Answer):
     """The timed operators of a GPU, by kind beside their predictions."""
 
     timings: CudaTimings
     profile: ProfiledModel
     calibration: CalibrationFile
+
+    def to_dict(self) -> dict[str, Any]:
+        """The calibration, and the clocks while it was made."""
+        return {"calibration": plain(self.calibration), "clock_hertz": encode(self.timings.clock_hertz)}
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """What was timed."""
+        return ((self.timings.device_name, f"{len(self.timings.timings)} operators"),)
 
 
 def learn_gpu(
@@ -121,24 +185,45 @@ def learn_gpu(
     return GpuLearned(timings, benchmark_profile(timed, known), kept)
 
 
+@final
 @dataclass(frozen=True)
-class TimingsLearned:
-    """Timed steps with their predictions, and how many are stored now."""
+class TimingsLearned(Answer):
+    """Timed steps with their predictions, how many are stored now, and where."""
 
     steps: tuple[MeasuredStep, ...]
     stored: int
+    file: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each step with its prediction."""
+        steps = [
+            {**encode(step.configuration), "step_seconds": step.step_seconds,
+             "predicted_seconds": step.predicted_seconds, "ratio": step.step_seconds / step.predicted_seconds}
+            for step in self.steps
+        ]  # fmt: skip
+        return {"steps": steps, "kept": self.stored, "file": str(self.file)}
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Measured over predicted."""
+        return tuple(
+            (
+                f"{step.configuration.model} on {step.configuration.device}",
+                f"{step.step_seconds / step.predicted_seconds:.2f}",
+            )
+            for step in self.steps
+        )
 
 
 def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
     """Store the timings of a CSV file; of a line that cannot be right nothing is stored."""
     from foretrain.measuring.step_timings import read_timings
-    from foretrain.prediction.corrections.timings import remember
+    from foretrain.prediction.corrections.timings import measurements_file, remember
 
     steps = []
     for timing in read_timings(file):
         progress(f"{timing.configuration.model} on {timing.configuration.device}")
         steps.append(_predicted(timing, file))
-    return TimingsLearned(tuple(steps), len(remember(steps)))
+    return TimingsLearned(tuple(steps), len(remember(steps)), measurements_file())
 
 
 def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
@@ -171,12 +256,32 @@ def _uncorrected(of: Configuration) -> StepError:
     return whole_error(evaluated(uncorrected), of.model)
 
 
+@final
 @dataclass(frozen=True)
-class RunsLearned:
+class RunsLearned(Answer):
     """What was fitted to the runs of each machine, and the runs that were not used."""
 
     fits: tuple[tuple[CalibrationFile, WorkerFit], ...]
     unused: tuple[UnusedRun, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each calibration with its accuracy before and after."""
+        fits = [
+            {
+                "calibration": plain(calibration),
+                "before": encode(fit.before),
+                "left_out": encode(fit.left_out),
+                "held_out_models": list(fit.held_out_models),
+                "held_out_before": encode(fit.held_out_before),
+                "held_out": encode(fit.held_out),
+            }
+            for calibration, fit in self.fits
+        ]
+        return {"calibrations": fits, "unused": encode(self.unused)}
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """How many runs each was fitted to."""
+        return tuple((calibration.name, f"{fit.samples} runs") for calibration, fit in self.fits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +355,24 @@ def held_out_models(samples: Sequence[RunSample], held_out: str) -> frozenset[st
     return frozenset(named)
 
 
-def learn_trace(
-    trained: Workload, trace: Path, on: str, progress: Progress
-) -> tuple[Profile, CalibrationFile]:
+@final
+@dataclass(frozen=True)
+class TraceLearned(Answer):
+    """A traced step beside its prediction, and the calibration made of it."""
+
+    profile: Profile
+    calibration: CalibrationFile
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both in full."""
+        return {"profile": self.profile.to_dict(), "calibration": plain(self.calibration)}
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """What the calibration corrects."""
+        return ((self.calibration.name, self.calibration.device),)
+
+
+def learn_trace(trained: Workload, trace: Path, on: str, progress: Progress) -> TraceLearned:
     """Correct the kinds of operators of a device by a profile."""
     from foretrain.facts.devices import device
     from foretrain.learning.user_calibration.storing import keep_profile
@@ -261,7 +381,8 @@ def learn_trace(
 
     where = device(on)
     profile = traced_profile(trained, trace, where, progress, model=OperatorCostModel())
-    return profile, keep_profile(profiled_model(profile, trace), where.id, {"trace": trace.name})
+    kept = keep_profile(profiled_model(profile, trace), where.id, {"trace": trace.name})
+    return TraceLearned(profile, kept)
 
 
 def profiled_model(profile: Profile, trace: Path) -> ProfiledModel:
@@ -297,3 +418,86 @@ def plain(calibration: CalibrationFile) -> dict[str, Any]:
 
     content: dict[str, Any] = json.loads(as_text(calibration))
     return content
+
+
+CalibrateAnswer = MachineLearned | GpuLearned | TimingsLearned | RunsLearned | TraceLearned
+"""What `calibrate` answers, by what it learned from."""
+
+
+# ---------------------------------------------------------------- what there is
+
+
+@final
+@dataclass(frozen=True)
+class CalibrationList(Answer):
+    """All calibrations of the user."""
+
+    calibrations: tuple[CalibrationFile, ...]
+
+    def to_dict(self) -> list[Any]:
+        """Each without its content."""
+        return [{**plain(each), "content": None} for each in self.calibrations]
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Names and devices."""
+        return tuple((each.name, each.device) for each in self.calibrations)
+
+
+@final
+@dataclass(frozen=True)
+class CalibrationAnswer(Answer):
+    """One calibration, what was `done` with it (shown, forgotten, exported, imported), and its file."""
+
+    calibration: CalibrationFile
+    done: str
+    file: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of its file."""
+        return plain(self.calibration)
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """What it is and what was done."""
+        return ((self.calibration.name, self.calibration.device_name), ("done", self.done))
+
+
+def list_calibrations(_: ListCalibrationsRequest) -> CalibrationList:
+    """All stored calibrations."""
+    from foretrain.learning.user_calibration.catalogue import calibrations
+
+    return CalibrationList(tuple(calibrations()))
+
+
+def show_calibration(request: CalibrationRequest) -> CalibrationAnswer:
+    """One calibration with what it was fitted on."""
+    from foretrain.learning.user_calibration.catalogue import calibration_named
+
+    return CalibrationAnswer(calibration_named(request.name), "shown")
+
+
+def forget_calibration(request: CalibrationRequest) -> CalibrationAnswer:
+    """Remove a calibration: predictions are as before it."""
+    from foretrain.learning.user_calibration.catalogue import forget
+
+    return CalibrationAnswer(forget(request.name), "forgotten")
+
+
+def export_calibration(request: ExportCalibrationRequest) -> CalibrationAnswer:
+    """Write a calibration as a file that another machine can import."""
+    from foretrain.facts.user_data import write_atomically
+    from foretrain.learning.user_calibration.catalogue import calibration_named
+    from foretrain.prediction.corrections.files import as_text
+
+    known = calibration_named(request.name)
+    try:
+        write_atomically(request.file, as_text(known))
+    except OSError as error:
+        raise BackendFailed(f"FILE {request.file} cannot be written: {error.strerror or error}") from error
+    return CalibrationAnswer(known, "exported", request.file)
+
+
+def import_calibration(request: ImportCalibrationRequest) -> CalibrationAnswer:
+    """Validate and store a calibration file."""
+    from foretrain.learning.user_calibration import catalogue
+
+    return CalibrationAnswer(catalogue.import_calibration(request.file), "imported", request.file)

@@ -1,19 +1,26 @@
-"""What is learned from a user's own logs and timings: converge, learn."""
+"""What is learned from a user's own logs, timings, profiles and runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
-from foretrain.errors import InvalidRequest
+from foretrain.answers import Answer
+from foretrain.encoding import encode
+from foretrain.errors import InvalidRequest, MissingData
 from foretrain.serving.requests import ConvergeRequest, LearnRequest
+from foretrain.serving.requests.learn import LearnLayersRequest, LearnResourcesRequest
 from foretrain.serving.verbs.predicting import Progress, no_progress
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
+    from foretrain.learning.regression.layers import LayersAnswer
     from foretrain.learning.regression.learn import LearnAnswer
     from foretrain.learning.regression.table import Table
+    from foretrain.learning.resources.learn import Learned
+    from foretrain.store.runs import Run
 
 PREDICTED = "predicted_seconds"
 """The column of foretrain's own prediction in a table to learn from."""
@@ -61,3 +68,108 @@ def _learning_table(request: LearnRequest) -> tuple[Table, str | None]:
         runs, place = store.runs(parse_query(request.runs or "")), store.place
     target = request.target or STEP_SECONDS
     return table_of_runs(runs, f"runs of {place}", target), target
+
+
+def learn_layers(request: LearnLayersRequest) -> LayersAnswer:
+    """One line per type of layer, fitted to profiles, and what it predicts of other profiles."""
+    from foretrain.learning.regression.layers import learn_layers as core
+    from foretrain.learning.regression.layers import read_profile
+
+    fitted, others = (
+        [read_profile(Path(file)) for file in files] for files in (request.profiles, request.predict)
+    )
+    return core(fitted, others, request.complexity)
+
+
+# ---------------------------------------------------------------- resources
+
+
+@final
+@dataclass(frozen=True)
+class ResourcesLearned(Answer):
+    """A trained Inspector with its accuracy, why runs were not used and how many, and the files written."""
+
+    learned: Learned
+    unused: Mapping[str, int]
+    files: tuple[Path, Path]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Errors on models left out, by method and resource."""
+        from foretrain.learning.resources.samples import RESOURCES
+
+        left_out = self.learned.left_out
+        methods = {"inspector": left_out.inspector, "timeline": left_out.timeline, "mean": left_out.mean}
+        return {
+            "runs": self.learned.samples,
+            "models": list(self.learned.models),
+            "unused": dict(self.unused),
+            "left_out_mean_error": {
+                name: {
+                    resource.value: left_out.error(predicted, place)
+                    for place, resource in enumerate(RESOURCES)
+                }
+                for name, predicted in methods.items()
+            },
+            "by_strategy": encode(dict(self.learned.inspector.by_strategy)),
+            "files": [str(each) for each in self.files],
+        }
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """What it was trained on, and where it is."""
+        return (("runs", str(self.learned.samples)), ("file", str(self.files[0])))
+
+
+def learn_resources(request: LearnResourcesRequest, progress: Progress = no_progress) -> ResourcesLearned:
+    """Train an Inspector on stored runs, and write its files."""
+    from foretrain.learning.resources.artefact import SHIPPED, load, own_file, save
+    from foretrain.learning.resources.learn import learn as core
+    from foretrain.learning.resources.options import InspectorOptions, TrainingOptions
+    from foretrain.learning.resources.samples import resource_samples, sample_interval_seconds
+
+    file = request.out or own_file()
+    if file.suffix != ".json":
+        raise InvalidRequest(f"`out` {file}: end the name in .json; the weights go beside it")
+    runs = _runs_to_learn_from(request)
+    progress("reading the runs")
+    samples, unused = resource_samples(runs, lambda model: progress(f"predicting {model}"))
+    reasons: dict[str, int] = {}
+    for each in unused:
+        reasons[each.reason] = reasons.get(each.reason, 0) + 1
+    if not samples:
+        why = next(iter(reasons), "there are none")
+        raise MissingData(f"none of {len(runs)} runs can train an Inspector: {why}")
+    start = None
+    if request.start is not None:
+        start = load(SHIPPED if str(request.start) == "shipped" else request.start)
+    learned = core(
+        samples,
+        sample_interval_seconds(runs),
+        InspectorOptions(network=request.network, readout=request.readout, grouping=request.grouping),
+        TrainingOptions(
+            epochs=request.epochs, members=request.members, folds=request.folds, seed=request.seed
+        ),
+        start,
+        progress,
+    )
+    return ResourcesLearned(learned, reasons, save(learned.inspector, file))
+
+
+def _runs_to_learn_from(request: LearnResourcesRequest) -> list[Run]:
+    if request.runs is not None:
+        from foretrain.store.exchange.parquet_files import read_parquet
+
+        runs = [*read_parquet(request.runs)]
+    else:
+        from foretrain.store import open_store
+        from foretrain.store.queries import RunQuery
+
+        with open_store(request.store) as store:
+            runs = [*store.runs(RunQuery())]
+    if not runs:
+        raise MissingData("there are no stored runs; `foretrain campaign FILE` measures some")
+    return [
+        run
+        for run in runs
+        if (not request.model or run.setting.get("model") in request.model)
+        and (not request.strategy or run.setting.get("strategy") in request.strategy)
+    ]

@@ -1,49 +1,107 @@
-"""What is known: offers, and how the GPUs of a machine are joined."""
+"""What is known: devices, offers, links, models, and every fact about a name.
+
+An answer that only gathers nouns of the core is declared here, beside its verb.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Any, final
 
+from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
-from foretrain.serving.requests import LinksRequest, OffersRequest
-from foretrain.serving.verbs.predicting import region_names, topology
+from foretrain.serving.requests import (
+    DevicesRequest,
+    ExplainRequest,
+    LinksRequest,
+    ModelsRequest,
+    OffersRequest,
+)
+from foretrain.serving.verbs.predicting import Progress, no_progress, region_names, topology
+from foretrain.units import format_money
 
 if TYPE_CHECKING:
-    from foretrain.facts.offers import Offer, OfferQuery
+    from foretrain.facts.devices import Device
+    from foretrain.facts.explanation import Explanation
+    from foretrain.facts.links import Link
+    from foretrain.facts.offers import Offer
+    from foretrain.facts.price_import import ImportReport
     from foretrain.facts.topology import TopologyAnswer
+    from foretrain.workloads.zoo.catalogue import ZooEntry
 
 
-def offers(request: OffersRequest) -> tuple[Offer, ...]:
-    """What machines cost to rent."""
-    from foretrain.facts.offers import search
+@final
+@dataclass(frozen=True)
+class DeviceList(Answer):
+    """Devices; `is_one` where a device was asked for rather than a selection."""
 
-    return search(_offer_query(request))
+    devices: tuple[Device, ...]
+    is_one: bool = False
 
+    def to_dict(self) -> dict[str, Any] | list[Any]:
+        """Each device with all its facts."""
+        names = ("id", "name", "kind", "vendor", "family", "generation", "form", "per", "aliases")
+        rows = [
+            {**{name: encode(getattr(each, name)) for name in names}, "facts": each.sheet.to_dict()}
+            for each in self.devices
+        ]
+        return rows[0] if self.is_one else rows
 
-def contradicting_filters(request: OffersRequest) -> str:
-    """Which filters of a request leave no offer together."""
-    from foretrain.facts.offers import contradiction
-
-    return contradiction(_offer_query(request))
-
-
-def explain_topology(request: LinksRequest) -> TopologyAnswer | None:
-    """The tiers of the topology file of a request; None without one."""
-    from foretrain.facts import topology as core
-    from foretrain.facts.devices import device
-
-    machine = topology(request)
-    if machine is None:
-        if request.device is not None:
-            raise InvalidRequest("`device` is that of the GPUs in a `topology` file; give the file too")
-        return None
-    return core.explain_topology(machine, None if request.device is None else device(request.device))
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Ids and names."""
+        return tuple((each.id, each.name) for each in self.devices)
 
 
-def _offer_query(request: OffersRequest) -> OfferQuery:
-    from foretrain.facts.offers import OfferQuery
+def devices(request: DevicesRequest, progress: Progress = no_progress) -> DeviceList:
+    """What hardware is known; `measure_here` measures this machine's CPU first and answers with it."""
+    from foretrain.facts import devices as known
 
-    return OfferQuery(
+    if request.measure_here:
+        from foretrain.measuring.this_machine import measure_this_machine
+
+        return DeviceList((measure_this_machine(progress),), is_one=True)
+    if request.name is not None:
+        matching = known.matching(request.name)
+        return DeviceList(matching, is_one=len(matching) == 1)
+    return DeviceList(known.listed(request.vendor, request.generation))
+
+
+@final
+@dataclass(frozen=True)
+class OfferList(Answer):
+    """Offers; where there is none, `why` names the conditions that leave none together."""
+
+    offers: tuple[Offer, ...]
+    is_spot: bool = False
+    why: str = ""
+
+    def to_dict(self) -> list[Any]:
+        """Each offer with its price and date."""
+        rows: list[Any] = encode(self.offers)
+        return rows
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Hourly prices."""
+        return tuple(
+            (f"{each.provider}:{each.instance}", f"{format_money(each.price(self.is_spot))}/h")
+            for each in self.offers
+        )
+
+
+def offers(request: OffersRequest) -> OfferList | ImportReport:
+    """What machines cost to rent; `refresh` imports a newer price file instead."""
+    from foretrain.facts.offers import OfferQuery, contradiction, search
+
+    if request.refresh is not None:
+        from foretrain.facts.price_import import import_prices
+
+        return import_prices(request.refresh, _day(request.as_of))
+    if request.as_of is not None:
+        raise InvalidRequest("`as_of` is the date of `refresh` FILE: give that too")
+    query = OfferQuery(
         gpu=request.gpu,
         count=request.count,
         clouds=request.cloud,
@@ -55,3 +113,99 @@ def _offer_query(request: OffersRequest) -> OfferQuery:
         limit=request.limit,
         cheapest_region=not request.all_regions,
     )
+    matching = search(query)
+    return OfferList(matching, request.spot, "" if matching else contradiction(query))
+
+
+def _day(as_of: str | None) -> date | None:
+    try:
+        return None if as_of is None else date.fromisoformat(as_of)
+    except ValueError:
+        raise InvalidRequest(f"`as_of` is {as_of!r}; it must be a date such as 2026-09-30") from None
+
+
+@final
+@dataclass(frozen=True)
+class LinkList(Answer):
+    """Links and networks."""
+
+    links: tuple[Link, ...]
+
+    def to_dict(self) -> list[Any]:
+        """Each link with all its facts."""
+        return [
+            {
+                "id": each.id,
+                "name": each.name,
+                "kind": encode(each.kind),
+                "aliases": encode(each.aliases),
+                "facts": each.sheet.to_dict(),
+            }
+            for each in self.links
+        ]
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Ids and names."""
+        return tuple((each.id, each.name) for each in self.links)
+
+
+def links(request: LinksRequest) -> LinkList | TopologyAnswer:
+    """Which links and networks are known; with a `topology` file, how the GPUs of that machine are joined."""
+    from foretrain.facts.devices import device
+    from foretrain.facts.links import listed
+    from foretrain.facts.topology import explain_topology
+
+    machine = topology(request)
+    if machine is not None:
+        return explain_topology(machine, None if request.device is None else device(request.device))
+    if request.device is not None:
+        raise InvalidRequest("`device` is that of the GPUs in a `topology` file; give the file too")
+    return LinkList(listed(request.kind))
+
+
+@final
+@dataclass(frozen=True)
+class ModelList(Answer):
+    """Models of the zoo, and what else can be given as a model: `forms` by how they are written."""
+
+    models: tuple[ZooEntry, ...]
+    forms: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each model with its default sizes."""
+        return {
+            "models": [_plain_model(each) for each in self.models],
+            "forms": [{"form": form, "accepts": what} for form, what in self.forms.items()],
+        }
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Names and tasks."""
+        return tuple((each.name, each.task) for each in self.models)
+
+
+def _plain_model(entry: ZooEntry) -> dict[str, Any]:
+    sizes = {"batch": entry.batch, "seq_len": entry.seq_len, "image_size": entry.image_size}
+    return {
+        "name": entry.name,
+        "aliases": encode(entry.aliases),
+        "family": entry.family,
+        "task": entry.task,
+        "parameters": entry.parameters,
+        "defaults": {size: extent.default for size, extent in sizes.items() if extent is not None},
+        "reference": entry.reference,
+    }
+
+
+def models(request: ModelsRequest) -> ModelList:
+    """Which models can be trained; needs no torch."""
+    from foretrain.workloads.readers import ACCEPTED
+    from foretrain.workloads.zoo.catalogue import listed
+
+    return ModelList(listed(request.search), ACCEPTED)
+
+
+def explain(request: ExplainRequest) -> Explanation:
+    """Every fact about a name, with its kind and source."""
+    from foretrain.facts import explanation
+
+    return explanation.explain(request.name)

@@ -1,15 +1,14 @@
-"""Profiles for front ends: a model run here, or a trace from another machine, beside its prediction."""
+"""Profiles: a model run here, or a trace from another machine, beside its prediction."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest
-from foretrain.workloads.options import ModelOption
+from foretrain.serving.requests.measure import ProfileRequest
+from foretrain.serving.verbs.predicting import Progress, no_progress, workload
 
 if TYPE_CHECKING:
     from foretrain.facts.devices import Device
@@ -19,52 +18,31 @@ if TYPE_CHECKING:
     from foretrain.workloads.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileSource:
-    """Where times come from: this machine, for about `seconds`, or a trace made on the device `on`."""
-
-    here: bool = False
-    trace: Path | None = None
-    on: str | None = None
-    seconds: float = 10.0
-
-    def __post_init__(self) -> None:
-        if self.here == (self.trace is not None):
-            raise InvalidRequest(
-                "profile takes either `here`, to run the model on this machine, or `trace`, a file of "
-                "torch.profiler"
-            )
-        if self.here and self.on is not None:
-            raise InvalidRequest("`on` names the device of a `trace`; `here` is the present device")
-        if self.trace is not None and self.on is None:
-            raise InvalidRequest("`trace` needs `on`, the device that it was made on, e.g. rtx3090")
-
-
-def profile(
-    request: ModelOption, source: ProfileSource, progress: Callable[[str], None] = lambda _: None
-) -> Profile:
+def profile(request: ProfileRequest, progress: Progress = no_progress) -> Profile:
     """Measured times of a model's operators and layers beside the predicted ones."""
-    from foretrain.serving.verbs.predicting import workload
-
-    progress("reading the model")
-    trained = workload(request, trace=None)  # its own `trace` is a file
-    if source.trace is not None:
-        return traced_profile(trained, source.trace, _device_of(source), progress)
-    return _profile_here(trained, source.seconds, progress)
-
-
-def _device_of(source: ProfileSource) -> Device:
     from foretrain.facts.devices import device
 
-    assert source.on is not None, "checked by ProfileSource"
-    return device(source.on)
+    if request.here == (request.trace is not None):
+        raise InvalidRequest(
+            "profile takes either `here`, to run the model on this machine, or `trace`, a file of "
+            "torch.profiler"
+        )
+    if request.here and request.on is not None:
+        raise InvalidRequest("`on` names the device of a `trace`; `here` is the present device")
+    if request.trace is not None and request.on is None:
+        raise InvalidRequest("`trace` needs `on`, the device that it was made on, e.g. rtx3090")
+    progress("reading the model")
+    trained = workload(request, trace=None)  # its own `trace` is a file
+    if request.trace is not None and request.on is not None:
+        return traced_profile(trained, request.trace, device(request.on), progress)
+    return _profile_here(trained, request.seconds, progress)
 
 
 def traced_profile(
     trained: Workload,
     trace: Path,
     device: Device,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = no_progress,
     run: ProfiledRun | None = None,
     model: CostModel | None = None,
 ) -> Profile:
@@ -91,7 +69,7 @@ def traced_profile(
     return compare(trained.source.name, graph, device, model or cost_model(DEFAULT, trained), measured, run)
 
 
-def _profile_here(trained: Workload, seconds: float, progress: Callable[[str], None]) -> Profile:
+def _profile_here(trained: Workload, seconds: float, progress: Progress) -> Profile:
     from foretrain.facts.devices import THIS_MACHINE, device
     from foretrain.measuring.profiling.running import present_device_id, profile_here
     from foretrain.measuring.this_machine import measure_this_machine

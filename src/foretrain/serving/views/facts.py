@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain import units
 from foretrain.serving.views.blocks import Block, Break, Column, Heading, Page, Sentence, Table, Tone
+from foretrain.serving.views.wording import as_flags, sentence
 from foretrain.units import format_bandwidth, format_bytes, format_duration, format_flop, format_money
 
 if TYPE_CHECKING:
@@ -16,22 +17,25 @@ if TYPE_CHECKING:
     from foretrain.facts.offers import Offer
     from foretrain.facts.price_import import ImportReport
     from foretrain.facts.topology import TopologyAnswer
+    from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList
     from foretrain.workloads.zoo.catalogue import ZooEntry
 
 _NOMINAL = "nominal_bytes_per_second_per_direction"
 _ACHIEVABLE = "achievable_bytes_per_second_per_direction"
 
 
-def devices_page(devices: Sequence[Device]) -> Page:
+def devices_page(answer: DeviceList) -> Page:
     """Devices in a table, or one in full."""
-    if len(devices) == 1:
-        return Page.of(devices[0].id, _device(devices[0]))
-    return Page.of("Devices", _devices(devices))
+    if len(answer.devices) == 1:
+        return Page.of(answer.devices[0].id, _device(answer.devices[0]))
+    return Page.of("Devices", _devices(answer.devices))
 
 
-def offers_page(offers: Sequence[Offer], spot: bool = False) -> Page:
-    """What machines cost to rent, on demand or as `spot` instances."""
-    return Page.of("Offers", _offers(offers, spot))
+def offers_page(answer: OfferList) -> Page:
+    """What machines cost to rent, on demand or as spot instances."""
+    if not answer.offers:
+        return Page.of("Offers", [Sentence(sentence(as_flags(answer.why)))])
+    return Page.of("Offers", _offers(answer.offers, answer.is_spot))
 
 
 def price_import_page(report: ImportReport) -> Page:
@@ -39,9 +43,9 @@ def price_import_page(report: ImportReport) -> Page:
     return Page.of(f"Prices of {report.as_of}", _price_import(report))
 
 
-def links_page(links: Sequence[Link]) -> Page:
+def links_page(answer: LinkList) -> Page:
     """Links and networks with their rates."""
-    return Page.of("Links", _links(links))
+    return Page.of("Links", _links(answer.links))
 
 
 def topology_page(answer: TopologyAnswer) -> Page:
@@ -49,9 +53,10 @@ def topology_page(answer: TopologyAnswer) -> Page:
     return Page.of("Topology", _topology(answer))
 
 
-def models_page(entries: Sequence[ZooEntry], forms: Mapping[str, str]) -> Page:
-    """The zoo, and what else is a model: `forms` by how they are written."""
-    return Page.of("Models", _models(entries, forms))
+def models_page(answer: ModelList) -> Page:
+    """The zoo, and what else is a model."""
+    others = dict(list(answer.forms.items())[1:])  # the first form is the zoo itself
+    return Page.of("Models", _models(answer.models, others))
 
 
 def explain_page(answer: Explanation) -> Page:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from foretrain.serving.views.blocks import Block, Break, Column, Heading, Page, Sentence, Table
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from foretrain.estimates import Quantiles
     from foretrain.learning.regression.layers import LayersAnswer
     from foretrain.learning.regression.learn import LearnAnswer
-    from foretrain.learning.resources.learn import Learned
     from foretrain.learning.scaling.answer import ScalingAnswer
+    from foretrain.serving.verbs.learning import ResourcesLearned
 
 _WORST = 3
 _LONGEST_FORMULA = 300
@@ -31,11 +31,6 @@ def learn_page(answer: LearnAnswer) -> Page:
 def layers_page(answer: LayersAnswer) -> Page:
     """Lines of layers, and what they predict."""
     return Page.of(f"Layers on {answer.device}", _layers(answer))
-
-
-def inspector_page(learned: Learned, unused: Mapping[str, int]) -> Page:
-    """An Inspector's errors on models left out; `unused` are runs by the reason they did not count."""
-    return Page.of(f"{learned.samples} runs of {len(learned.models)} models", _inspector(learned, unused))
 
 
 def scaling_page(answer: ScalingAnswer) -> Page:
@@ -130,42 +125,6 @@ def _layers(answer: LayersAnswer) -> Iterator[Block]:
             for row in answer.predictions
         ],
     )  # fmt: skip
-
-
-def _inspector(learned: Learned, unused: Mapping[str, int]) -> Iterator[Block]:
-    from foretrain.learning.resources.samples import RESOURCES
-
-    left_out = learned.left_out
-    yield Heading(f"{learned.samples} runs of {len(learned.models)} models")
-    columns = [
-        Column("mean error on models left out"),
-        *(Column(each.value, right=True) for each in RESOURCES),
-    ]
-    rows = [
-        (name, *(f"{left_out.error(predicted, place):.1%}" for place in range(len(RESOURCES))))
-        for name, predicted in (
-            ("Inspector", left_out.inspector),
-            ("timeline, constants fitted", left_out.timeline),
-            ("mean of the other models", left_out.mean),
-        )
-    ]
-    yield Table(columns, rows)
-    yield Break()
-    strategies = learned.inspector.by_strategy.items()
-    yield Table(
-        [
-            Column("strategy"),
-            Column("runs", right=True),
-            Column("Inspector", right=True),
-            Column("timeline", right=True),
-        ],
-        [
-            (name, str(each.runs), f"{each.inspector:.1%}", f"{each.timeline:.1%}")
-            for name, each in strategies
-        ],
-    )
-    for reason, count in unused.items():
-        yield Sentence(f"{count} not used: {reason}")
 
 
 def _scaling(answer: ScalingAnswer) -> Iterator[Block]:
@@ -264,3 +223,41 @@ def _step(value: float, beyond: str) -> str:
     if not math.isfinite(value):
         return beyond
     return f"{value:,.5g}" if value < 100 else f"{value:,.0f}"
+
+
+def resources_learned_page(answer: ResourcesLearned) -> Page:
+    """The accuracy of an Inspector on models left out."""
+    return Page.of("Inspector", _resources_learned(answer))
+
+
+def _resources_learned(answer: ResourcesLearned) -> Iterator[Block]:
+    from foretrain.learning.resources.samples import RESOURCES
+
+    learned, left_out = answer.learned, answer.learned.left_out
+    yield Heading(f"{learned.samples} runs of {len(learned.models)} models")
+    methods = (
+        ("Inspector", left_out.inspector),
+        ("timeline, constants fitted", left_out.timeline),
+        ("mean of the other models", left_out.mean),
+    )
+    yield Table(
+        [
+            Column("mean error on models left out"),
+            *(Column(each.value, right=True) for each in RESOURCES),
+        ],
+        [
+            (name, *(f"{left_out.error(predicted, place):.1%}" for place in range(len(RESOURCES))))
+            for name, predicted in methods
+        ],
+    )
+    yield Break()
+    titles = ("runs", "Inspector", "timeline")
+    yield Table(
+        [Column("strategy"), *(Column(title, right=True) for title in titles)],
+        [
+            (name, str(each.runs), f"{each.inspector:.1%}", f"{each.timeline:.1%}")
+            for name, each in learned.inspector.by_strategy.items()
+        ],
+    )
+    yield from (Sentence(f"{count} not used: {reason}") for reason, count in answer.unused.items())
+    yield Sentence(f"Written: {answer.files[0]} and {answer.files[1].name}")

@@ -59,6 +59,20 @@ def in_fp8(work: Work, graph: Graph, call: Call) -> tuple[Work, ...]:
     return (*_casts_before(work, graph, call, own, scaling), _product(work, scaling))
 
 
+def gathered_share(graph: Graph, call: Call, copies: int = 1) -> float:
+    """Bytes that devices send to gather an operand of a layer's product, over those of the operand.
+
+    Transformer Engine casts before it gathers. Blocks need a copy for each of the `copies` of products that
+    sum over different dimensions; a scale of the whole tensor serves its transpose, too.
+    """
+    own = frameworks()[graph.options.framework]
+    is_cast = graph.options.precision == "fp8" and own.casts_fp8_weights_once
+    if not is_cast or not _is_in_block(call.module):
+        return 1.0
+    scaling = graph.options.fp8_scaling or own.fp8_scaling
+    return copies * (1 + _SCALE_BYTES) / 2 if scaling == "block" else 0.5
+
+
 def _product(work: Work, scaling: str) -> Work:
     read = float(work.read_bytes // 2)
     if scaling != "block":

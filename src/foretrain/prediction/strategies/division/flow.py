@@ -45,13 +45,14 @@ Marks = tuple[int, ...]
 
 
 class Movement(NamedTuple):
-    """Data exchanged between call `after` and call `before`."""
+    """Data exchanged between call `after` and call `before`; later calls in `readers` need it, too."""
 
     name: str
     kind: str
     bytes: float
     after: int
     before: int
+    readers: tuple[int, ...] = ()
 
 
 SUM = "sum"
@@ -123,7 +124,8 @@ class Walk:
         """Number of partial gradients a tensor will get; they are summed over the devices together."""
         self.last_write: dict[int, int] = {}
         self.root: dict[int, int] = {}
-        self.gathered: set[tuple[int, Phase, bool]] = set()
+        self.gathered: dict[tuple[int, Phase, bool], int] = {}
+        """The movement that gathers a tensor in a phase."""
         self.weight_name = _weights(graph)
         self.views: dict[tuple[int, int], int] = {}
         self._same_name: dict[str, list[int]] = {}
@@ -238,16 +240,23 @@ class Walk:
             size = self.graph.buffer_bytes(buffer)
             self.move("gather", GATHER, size, self.last_write.get(buffer, -1), index)
 
-    def gather_for(self, buffer: int, index: int) -> None:
-        """Make a buffer whole for this call only. Calls on copies of the same tensor share a gather."""
+    def gather_for(self, buffer: int, index: int, share: float = 1.0) -> None:
+        """Make a buffer whole for this call only, of which a `share` of the bytes is sent.
+
+        Calls on copies of the same tensor share a gather.
+        """
         call = self.graph.calls[index]
         key = (self.root.get(buffer, buffer), call.phase, call.recomputed)
-        if key not in self.gathered:
-            self.gathered.add(key)
-            written = self.last_write.get(buffer, -1)
-            is_kept = written < 0 or self.graph.calls[written].phase is not call.phase
-            size = self.graph.buffer_bytes(buffer)
-            self.move("gather tokens", GATHER, size, index - 1 if is_kept else written, index)
+        if key in self.gathered:
+            movement = self.flow.movements[self.gathered[key]]
+            readers = (*movement.readers, index)
+            self.flow.movements[self.gathered[key]] = movement._replace(readers=readers)
+            return
+        self.gathered[key] = len(self.flow.movements)
+        written = self.last_write.get(buffer, -1)
+        is_kept = written < 0 or self.graph.calls[written].phase is not call.phase
+        size = self.graph.buffer_bytes(buffer) * share
+        self.move("gather tokens", GATHER, size, index - 1 if is_kept else written, index)
 
     def reduce_partial(self, buffer: int, after: int, before: int, *, scatters: bool = True) -> None:
         """Sum a partial result over the devices; under sequence parallelism each device keeps a share."""

@@ -1,0 +1,103 @@
+"""The requests of `calibrate`: what to learn from, and calibrations by name or file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrain.decoding import FILE, SWITCH, TEXT, number, option
+from foretrain.panels import HERE, MODEL, STORED, TRACES
+from foretrain.serving.requests.base import Request
+from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, TrainingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
+    """Your own timings, this machine, stored runs, or a profiler's trace."""
+
+    VERB = "calibrate"
+    COMMON = ("here", "runs", "trace", "json")
+
+    timings: Path | None = option(
+        FILE, "CSV of model,device,batch,step_seconds and optional columns of options.", positional=True,
+        metavar="TIMINGS",
+    )  # fmt: skip
+    here: bool = option(
+        SWITCH, "Time operators on this machine: its GPU, or its CPU as `here`.", default=False, panel=HERE
+    )
+    seconds: float = option(
+        number(at_least=0.1), "With `here`: how long to measure.", default=75.0, panel=HERE
+    )
+    runs: bool = option(
+        SWITCH, "Fit this machine to stored runs of CPU workers.", default=False, panel=STORED
+    )
+    model: str | None = option(
+        MODEL_NAME,
+        "With `runs`: only runs of this model. With `trace`: the traced model.",
+        complete="model",
+        panel=MODEL,
+    )
+    device: str | None = option(
+        TEXT, "With `runs`: only runs on this device.", complete="device", panel=STORED
+    )
+    campaign: str | None = option(
+        TEXT, "With `runs`: only runs of this campaign.", metavar="NAME", panel=STORED
+    )
+    store: str | None = option(
+        TEXT,
+        "With `runs`: the store, a file or a database URL (default: yours).",
+        metavar="URL",
+        panel=STORED,
+    )
+    held_out: str = option(
+        TEXT,
+        "With `runs`: models to test on: `each` left out in turn, or `half` of them or names, never fitted.",
+        default="each",
+        metavar="MODELS",
+        panel=STORED,
+    )
+    trace: Path | None = option(
+        FILE, "A trace of torch.profiler, .json or .json.gz, of `model` on `on`.", panel=TRACES
+    )
+    on: str | None = option(
+        TEXT, "With `trace`: the device it was made on.", metavar="DEVICE", complete="device", panel=TRACES
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListCalibrationsRequest(Request):
+    """All calibrations."""
+
+    VERB = "list"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationRequest(Request):
+    """One calibration."""
+
+    VERB = "show"
+
+    name: str = option(
+        TEXT, "A calibration as `calibrate list` names it.", required=True, positional=True, metavar="NAME"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportCalibrationRequest(CalibrationRequest):
+    """One calibration, and the file to write."""
+
+    VERB = "export"
+
+    file: Path = option(FILE, "The file to write.", required=True, positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportCalibrationRequest(Request):
+    """A calibration file."""
+
+    VERB = "import"
+
+    file: Path = option(
+        FILE, "A file that `calibrate export` wrote, here or on another machine.", required=True,
+        positional=True,
+    )  # fmt: skip

@@ -1,0 +1,140 @@
+"""The requests on stored runs: list, show, compare, export, import, delete, validate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from foretrain.decoding import FILE, TEXT, Kind, Unreadable, choice, option, texts, whole_number
+from foretrain.errors import InvalidRequest
+from foretrain.panels import OUTPUT, STORED
+from foretrain.serving.requests.base import Request
+
+STATUSES = ("completed", "failed", "out-of-memory", "timed-out", "interrupted")
+"""Those of `store.runs.Status`, which is not imported here: it needs numpy."""
+FORMATS = ("csv", "parquet", "json")
+
+
+def _read_since(value: Any) -> datetime:
+    from foretrain.store.queries import parse_since
+
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, str):
+        raise Unreadable
+    try:
+        return parse_since(value)
+    except InvalidRequest as error:
+        raise Unreadable from error
+
+
+SINCE = Kind("TIME", "a date such as 2026-11-16, or a duration before now such as 7d", _read_since)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreField:
+    """Which store."""
+
+    store: str | None = option(
+        TEXT,
+        "SQLite file or postgresql:// URL of the store (default: FORETRAIN_STORE, else your data folder).",
+        metavar="FILE|URL",
+        panel=STORED,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryFields(StoreField):
+    """Which runs."""
+
+    model: str | None = option(TEXT, "Only runs of this model.", complete="model", panel=STORED)
+    device: str | None = option(TEXT, "Only runs on this device.", complete="device", panel=STORED)
+    campaign: str | None = option(TEXT, "Only runs of this campaign.", metavar="NAME", panel=STORED)
+    status: str | None = option(
+        choice(*STATUSES), f"Only runs that ended so: {', '.join(STATUSES)}.", panel=STORED
+    )
+    since: datetime | None = option(
+        SINCE, "Only runs since then: 2026-11-16, or 7d for the last 7 days.", panel=STORED
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListRunsRequest(Request, QueryFields):
+    """Runs in a table."""
+
+    VERB = "runs list"
+
+    limit: int = option(whole_number(1), "Most runs to list, the newest first.", default=30, panel=OUTPUT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowRunRequest(Request, StoreField):
+    """One run."""
+
+    VERB = "runs show"
+
+    id: str = option(TEXT, "Id of the run, or the start of it.", required=True, positional=True, metavar="ID")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRunsRequest(Request, StoreField):
+    """Several runs."""
+
+    VERB = "runs compare"
+
+    ids: tuple[str, ...] = option(
+        texts("ids of runs"),
+        "Ids of runs; ratios are to the first.",
+        required=True,
+        positional=True,
+        metavar="ID",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRunsRequest(Request, QueryFields):
+    """Runs into a file."""
+
+    VERB = "runs export"
+
+    file: Path = option(FILE, "File to write.", required=True, positional=True, metavar="FILE")
+    format: str | None = option(
+        choice(*FORMATS), "csv, parquet or json (default: by the name of the file).", panel=OUTPUT
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRunsRequest(Request, StoreField):
+    """Runs out of a file."""
+
+    VERB = "runs import"
+
+    file: Path = option(
+        FILE,
+        "Exported runs, or a CSV of model,device,batch,step_seconds and further options of predict.",
+        required=True,
+        positional=True,
+        metavar="FILE",
+    )
+    format: str | None = option(choice(*FORMATS), "csv, parquet or json (default: by the name of the file).")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteRunsRequest(Request, StoreField):
+    """Runs to delete."""
+
+    VERB = "runs delete"
+
+    ids: tuple[str, ...] = option(
+        texts("ids of runs"), "Ids of runs, or the start of them.", default=(), positional=True, metavar="ID"
+    )
+    campaign: str | None = option(TEXT, "All runs of this campaign.", metavar="NAME", panel=STORED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidateRequest(Request, QueryFields):
+    """Which runs are compared with predictions."""
+
+    VERB = "validate"

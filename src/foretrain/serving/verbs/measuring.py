@@ -1,0 +1,293 @@
+"""What happens when it runs: measure a command, run a campaign of short trainings."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from foretrain.answers import Answer
+from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.serving.requests.measure import CampaignRequest, MeasureRequest
+from foretrain.serving.verbs.predicting import Progress, no_progress
+from foretrain.units import UnitError, format_duration
+
+if TYPE_CHECKING:
+    from foretrain.measuring.campaigns.campaign import Campaign
+    from foretrain.measuring.campaigns.running import CampaignResult
+    from foretrain.measuring.campaigns.running import Progress as CampaignProgress
+    from foretrain.measuring.campaigns.trials import Runner, Trial
+    from foretrain.measuring.watching.report import Report
+    from foretrain.measuring.watching.watch import Live, Watched
+    from foretrain.store.runs import PredictionMade, Run
+
+_NODE_VARIABLES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
+_NODES_VARIABLES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+
+
+# ---------------------------------------------------------------- measure
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Measured(Answer):
+    """A watched run, where it is stored (None if it is not), and the exit code of its command here.
+
+    `problem` says why it is not stored although it should be.
+    """
+
+    report: Report
+    store: str | None
+    exit_code: int
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report, and the store."""
+        return {**self.report.to_dict(), "store": self.store}
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """How it ended, and the step time."""
+        run = self.report.run
+        step = () if run.summary is None else (("step", format_duration(run.summary.seconds)),)
+        return (("run", run.id), ("status", run.status.value), *step)
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who looks on while a command runs: `show` gets its progress, `hide` comes before it prints.
+
+    `note` gets a sentence on what else was done, as a run that is stored late.
+    """
+
+    progress: Progress = no_progress
+    note: Callable[[str], None] = lambda _: None
+    show: Callable[[Live], None] = lambda _: None
+    hide: Callable[[], None] = lambda: None
+    output_to_stderr: bool = False
+
+
+def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured:
+    """Run a command unchanged, watch it, and keep what was measured."""
+    from foretrain.measuring.watching import keeping
+    from foretrain.measuring.watching.report import report_of
+    from foretrain.measuring.watching.watch import WatchRequest, run_of, watch
+
+    watcher = watcher or Watcher()
+    node, nodes = _place(request)
+    stores = not request.no_store and node == 0
+    if stores:
+        keeping.check_store(request.store)
+        for earlier in keeping.recover(request.store):
+            started = f"{earlier.started_at:%Y-%m-%d %H:%M} UTC"
+            watcher.note(f"run {earlier.id}, started {started} and not stored at its end, is stored now")
+    watched = watch(
+        WatchRequest(
+            command=request.command,
+            setting=request.setting,
+            interval_seconds=request.interval,
+            prediction=_prediction(request, watcher),
+            join=request.join,
+            node=node,
+            nodes=nodes,
+            output_to_stderr=watcher.output_to_stderr,
+        ),
+        watcher.show,
+        watcher.hide,
+    )
+    gathered = watched.gathered
+    if request.join is not None and node == 0:
+        gathered = keeping.joined_nodes(request.join, nodes, request.wait)
+    run = run_of(gathered)
+    place, problem = _keep(watched, run, request.store) if stores else (None, "")
+    if request.join is None and not problem:
+        watched.journal.unlink(missing_ok=True)
+    end = watched.gathered.end
+    exit_code = 1 if end is None else end.exit_code or 0
+    return Measured(report_of(run), place, exit_code, problem)
+
+
+def _place(request: MeasureRequest) -> tuple[int, int]:
+    """The number of this node and of all nodes: as given, of torchrun's arguments, or of Slurm."""
+    if request.join is None:
+        for name in ("node", "nodes"):
+            if getattr(request, name) is not None:
+                raise InvalidRequest(f"`{name}` is for several nodes that share a folder: give `join` too")
+        return 0, 1
+    node = request.node
+    if node is None:
+        node = _number("node-rank", request.command, _NODE_VARIABLES)
+    nodes = request.nodes or _number("nnodes", request.command, _NODES_VARIABLES)
+    if node is None or nodes is None:
+        raise InvalidRequest("`join` requires `node` and `nodes` where neither torchrun nor Slurm has them")
+    if node >= nodes:
+        raise InvalidRequest(f"`node` is {node}, but {nodes} nodes are numbered 0 to {nodes - 1}")
+    return node, nodes
+
+
+def _number(name: str, command: Sequence[str], variables: Sequence[str]) -> int | None:
+    """A number among the arguments of a launcher (`--node-rank 1`, `--node_rank=1`) or in the environment."""
+    line = " ".join(command)
+    match = re.search(rf"--{name.replace('-', '[-_]')}[ =](\d+)\b", line)
+    if match is not None:
+        return int(match[1])
+    given = (os.environ.get(variable, "") for variable in variables)
+    return next((int(text) for text in given if text.isdecimal()), None)
+
+
+def _prediction(request: MeasureRequest, watcher: Watcher) -> PredictionMade | None:
+    """The prediction, made before the run; a setting that cannot be predicted is refused before it, too."""
+    if request.model is None or request.on is None:
+        return None
+    from foretrain.serving.verbs.run_predictions import predicted
+
+    watcher.progress(f"foretrain: predicting {request.model}")
+    try:
+        return predicted({name: value for name, value in request.setting.items() if name != "steps"})
+    finally:
+        watcher.hide()
+
+
+def _keep(watched: Watched, run: Run, store: str | None) -> tuple[str | None, str]:
+    """Where the run is stored; if it cannot be, why, and where what was gathered is: nothing is lost."""
+    from foretrain.measuring.watching.keeping import keep, rescue
+
+    try:
+        return keep(run, store), ""
+    except ForetrainError as error:
+        return None, f"the run is not stored: {error}; what was gathered is in {rescue(watched)}"
+
+
+# ---------------------------------------------------------------- campaign
+
+
+@final
+@dataclass(frozen=True)
+class CampaignTrials(Answer):
+    """The trials of a campaign: `pending` are those to run next, `stored` counts those that ran already."""
+
+    campaign: str
+    trials: int
+    stored: int
+    pending: tuple[Trial, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each pending trial with its setting and command."""
+        pending = [
+            {"trial": trial.key, "setting": trial.setting, "workers": trial.workers, "repeat": trial.repeat,
+             "command": list(trial.words)}
+            for trial in self.pending
+        ]  # fmt: skip
+        return {
+            "campaign": self.campaign, "trials": self.trials, "stored": self.stored, "pending": pending,
+        }  # fmt: skip
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """How many."""
+        return (("campaign", self.campaign), ("trials", str(self.trials)), ("stored", str(self.stored)))
+
+
+@final
+@dataclass(frozen=True)
+class CampaignAnswer(Answer):
+    """What a campaign did, where its runs are stored, and why trials were not predicted, with how many."""
+
+    result: CampaignResult
+    store: str
+    not_predicted: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each run with its measured and predicted step."""
+        from foretrain.store.runs import Status
+
+        result = self.result
+        return {
+            "campaign": result.campaign,
+            "store": self.store,
+            "trials": result.trials,
+            "stored_before": result.stored_before,
+            "left": result.left,
+            "statuses": {str(status): result.count(status) for status in Status},
+            "runs": [
+                {
+                    "id": run.id,
+                    "trial": run.trial,
+                    "status": str(run.status),
+                    "setting": dict(run.setting),
+                    "seconds": run.seconds,
+                    "step_seconds": run.summary.seconds if run.summary else None,
+                    "predicted_seconds": run.prediction.p50_seconds if run.prediction else None,
+                    "message": run.message,
+                }
+                for run in result.runs
+            ],
+            "not_predicted": dict(self.not_predicted),
+        }
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """How many ran, and how many are left."""
+        result = self.result
+        return (("campaign", result.campaign), ("run", str(len(result.runs))), ("left", str(result.left)))
+
+
+def campaign(
+    request: CampaignRequest, report: Callable[[CampaignProgress], None] = lambda _: None
+) -> CampaignTrials | CampaignAnswer:
+    """Run the trials of a campaign that are not stored yet; with `dry_run` only list them."""
+    from foretrain.measuring.campaigns.campaign import read_campaign
+    from foretrain.measuring.campaigns.running import run_campaign
+    from foretrain.measuring.campaigns.trials import trials_of
+    from foretrain.store import open_store
+
+    read = read_campaign(request.file)
+    with open_store(request.store) as store:
+        if request.dry_run:
+            trials, stored = trials_of(read), store.trials(read.name)
+            pending = [trial for trial in trials if trial.key not in stored]
+            done = len(trials) - len(pending)
+            return CampaignTrials(read.name, len(trials), done, tuple(pending[: request.limit]))
+        reasons: Counter[str] = Counter()
+        result = run_campaign(
+            read,
+            store,
+            _runner(request.on, read),
+            lambda setting: _predict_trial(setting, reasons),
+            report,
+            request.limit,
+        )
+        return CampaignAnswer(result, store.place, reasons)
+
+
+def count_stored_trials(request: CampaignRequest) -> tuple[str, int]:
+    """The name of a campaign and how many of its trials are stored, e.g. after an interruption."""
+    from foretrain.measuring.campaigns.campaign import read_campaign
+    from foretrain.store import open_store
+
+    name = read_campaign(request.file).name
+    with open_store(request.store) as store:
+        return name, len(store.trials(name))
+
+
+def _predict_trial(setting: dict[str, Any], reasons: Counter[str]) -> PredictionMade | None:
+    """What is predicted of a setting; where nothing can be, the reason is counted."""
+    from foretrain.serving.verbs.run_predictions import predicted
+
+    try:
+        return predicted(setting)
+    except (ForetrainError, UnitError) as reason:
+        reasons[str(reason)] += 1
+        return None
+
+
+def _runner(place: str | None, read: Campaign) -> Callable[[], Runner]:
+    """What runs the trials."""
+    if place is None:
+        from foretrain.measuring.campaigns.local import LocalRunner, run_command
+
+        return lambda: LocalRunner(run_command)
+    from foretrain.measuring.campaigns.on_ray import RayRunner
+
+    address = place.partition("=")[2] or None
+    return lambda: RayRunner(read, address)
