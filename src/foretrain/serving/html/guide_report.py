@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from foretrain.facts.sheets import sources
-from foretrain.planning.guide.cells import Cell
+from foretrain.planning.guide.cells import GuideCell
 from foretrain.planning.guide.guide import Guide, ModelGuide
 from foretrain.planning.guide.machines import Machine
 from foretrain.serving.html.page import Markup, code, definitions, link, notes, page, paragraph, section
@@ -91,14 +91,14 @@ def _heat_map(guide: Guide, model: ModelGuide, view: Face) -> Markup:
     )
 
 
-def _heat_cell(view: Face, cell: Cell, best: frozenset[tuple[int, int]]) -> HeatCell:
+def _heat_cell(view: Face, cell: GuideCell, best: frozenset[tuple[int, int]]) -> HeatCell:
     number = value(view, cell)
     if number is None:
         return HeatCell(None, reason=cell.reason or view.missing)
     return HeatCell(number, written(view, cell), tip=_tip(cell), is_marked=(cell.machine, cell.batch) in best)
 
 
-def _tip(cell: Cell) -> str:
+def _tip(cell: GuideCell) -> str:
     """The whole cell in a sentence."""
     if cell.figures is None:
         return ""
