@@ -26,7 +26,7 @@ from foretrain.prediction.search.sketch import (
     replica_step,
 )
 from foretrain.prediction.step.input_pipeline import input_pipeline
-from foretrain.prediction.step.parallel import Environment
+from foretrain.prediction.step.parallel import StepEnvironment
 from foretrain.prediction.stragglers import default_jitter
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.strategy import layout_of
@@ -118,7 +118,7 @@ def test_a_slow_host_delays_the_pass_whose_launches_it_is_slow_at(monkeypatch: p
         return np.zeros(1)
 
     monkeypatch.setattr(sketch, "exposed_seconds", exposed)
-    at = Environment(step.device, Network(1, 1, None, None), OperatorCostModel())
+    at = StepEnvironment(step.device, Network(1, 1, None, None), OperatorCostModel())
     assert sketch.sharded_seconds(step, Layout("ddp"), 1, 0.0, at) == 7.0
     assert passes == [2.5, 3.5]
 
