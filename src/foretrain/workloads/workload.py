@@ -39,7 +39,7 @@ class Workload:
     """A model as it will be trained on one device.
 
     `left_open` names options that were not given: `precision` is then the device default, `weights`
-    the default of the strategy (`prediction.strategies.mixed_precision`).
+    the default of the strategy (`prediction.resolving`).
     """
 
     source: ModelSource
