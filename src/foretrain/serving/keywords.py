@@ -265,17 +265,8 @@ class BatchLimitsKeywords(BatchOptionKeywords, BatchDivisionKeywords, total=Fals
     """Largest global batch to consider."""
 
 
-class PlanRequestKeywords(
-    BatchLimitsKeywords,
-    TrainingOptionsKeywords,
-    NetworkOptionsKeywords,
-    TopologyOptionKeywords,
-    InputOptionsKeywords,
-    LengthOptionsKeywords,
-    RunningOptionsKeywords,
-    total=False,
-):
-    """Which machines to rent for a job."""
+class LimitsKeywords(TypedDict, total=False):
+    """Deadline (seconds) and budget (USD) of a job, and the probability with which they must be met."""
 
     deadline: float | str | None
     """Maximum duration of the job, e.g. 12h or 2d."""
@@ -283,6 +274,11 @@ class PlanRequestKeywords(
     """Maximum cost, e.g. 200usd or $1,500."""
     confidence: float
     """Required probability of meeting `deadline` and `budget`, e.g. 0.9."""
+
+
+class MachineOptionsKeywords(NetworkOptionsKeywords, total=False):
+    """Which machines to consider; `links` and `network` replace what is known of them."""
+
     gpu: str | Sequence[str]
     """Only these GPUs or families, comma-separated."""
     cloud: str | Sequence[str]
@@ -291,16 +287,37 @@ class PlanRequestKeywords(
     """Only these regions, comma-separated."""
     max_gpus: int
     """Maximum number of GPUs."""
-    strategy: str | Sequence[str]
-    """Strategies to compare: auto (all), or a subset of ddp,zero1,zero2,zero3."""
-    layouts: bool
-    """Also search tensor, pipeline and other model-parallel layouts on the Pareto front (seconds each)."""
+
+
+class OwningOptionsKeywords(TypedDict, total=False):
+    """How often the job is run per year, and what owning machines like the chosen ones would cost."""
+
     jobs_per_year: float | None
     """Number of times the job runs per year; adds a comparison with buying."""
     buy_price: float | str | None
     """Total purchase price of the selected machines."""
     usd_per_kwh: float | str | None
     """Electricity price for owned machines."""
+
+
+class PlanRequestKeywords(
+    BatchLimitsKeywords,
+    TrainingOptionsKeywords,
+    LimitsKeywords,
+    MachineOptionsKeywords,
+    TopologyOptionKeywords,
+    InputOptionsKeywords,
+    LengthOptionsKeywords,
+    RunningOptionsKeywords,
+    OwningOptionsKeywords,
+    total=False,
+):
+    """Which machines to rent for a job."""
+
+    strategy: str | Sequence[str]
+    """Strategies to compare: auto (all), or a subset of ddp,zero1,zero2,zero3."""
+    layouts: bool
+    """Also search tensor, pipeline and other model-parallel layouts on the Pareto front (seconds each)."""
 
 
 class TraceRequestKeywords(WorkloadRequestKeywords, total=False):
@@ -387,8 +404,8 @@ class LearnRequestKeywords(TypedDict, total=False):
     """Drop rows with missing values."""
 
 
-class RentOrBuyRequestKeywords(TypedDict, total=False):
-    """After how many hours of use owning a machine wins."""
+class RentOrBuyOptionsKeywords(TypedDict, total=False):
+    """One machine to buy against one to rent."""
 
     price: float | str
     """Purchase price of the machine, e.g. 8000."""
@@ -418,6 +435,10 @@ class RentOrBuyRequestKeywords(TypedDict, total=False):
     """Time until resale, e.g. 3y."""
     discount_rate: float
     """Annual discount rate, e.g. 0.08."""
+
+
+class RentOrBuyRequestKeywords(RentOrBuyOptionsKeywords, total=False):
+    """After how many hours of use owning a machine wins."""
 
 
 class ProblemFieldsKeywords(TypedDict, total=False):
