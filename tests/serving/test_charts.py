@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -282,6 +283,28 @@ def test_no_texts_overlap_at_any_width(name: str) -> None:
     for drawing in charts(page_svgs(every_chart()[name])):
         assert len(texts(drawing)) > 3
         check_drawing(drawing)
+
+
+def expressions(content: Any, name: str = "") -> set[str]:
+    """Properties of a specification that hold an expression."""
+    if isinstance(content, dict):
+        if set(content) == {"expr"}:
+            return {name}
+        return {found for key, value in content.items() for found in expressions(value, key)} | (
+            {"labelExpr"} & set(content)
+        )
+    if isinstance(content, list):
+        return {found for value in content for found in expressions(value, name)}
+    return set()
+
+
+def test_specifications_are_plain_data_with_few_expressions() -> None:
+    """What a page with a strict content security policy can draw, with Vega's expression interpreter."""
+    for chart in every_chart().values():
+        spec = spec_of(chart)
+        assert json.loads(json.dumps(spec, allow_nan=False)) is not None
+        assert expressions(spec) <= {"labelExpr", "align", "dx", "dy", "fontWeight"}
+        assert "url" not in json.dumps({**spec, "$schema": ""})
 
 
 # ---------------------------------------------------------------- pictures in a page

@@ -50,7 +50,7 @@ def two_phases(
         return None
     start = default(STARTUP).quantiles.p50 if options.startup is None else options.startup
     runners = [_runner(plan, terms[index], start) for index, plan in enumerate(plans)]
-    kept = _kept(plans, runners)
+    kept = _keep_plans(plans, runners)
     moving = _hand_over(
         [plans[index] for index in kept], [terms[index] for index in kept], options, state_bytes
     )
@@ -101,7 +101,7 @@ def _runner(plan: Plan, terms: BillingTerms, start: float) -> Runner:
     return Runner(plan.hardware.name, (working / _PROGRESS_STEPS,), plan.usd_per_hour, terms, start)
 
 
-def _kept(plans: Sequence[Plan], runners: Sequence[Runner]) -> list[int]:
+def _keep_plans(plans: Sequence[Plan], runners: Sequence[Runner]) -> list[int]:
     """The plans worth pairing, by provider: leaving costs the same from all its machines."""
     by_provider: dict[str, list[int]] = defaultdict(list)
     for index, plan in enumerate(plans):

@@ -153,7 +153,7 @@ class Reason:
 
 def pareto_front(seconds: ArrayLike, usd: ArrayLike) -> Indices:
     """The indices nothing dominates, fastest first (equals by index); exact, O(n log n)."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     order = np.lexsort((money, times))
     times, money = times[order], money[order]
     # Within one time the first is the cheapest; it counts if it is cheaper than everything faster.
@@ -165,7 +165,7 @@ def pareto_front(seconds: ArrayLike, usd: ArrayLike) -> Indices:
 
 def knee(seconds: ArrayLike, usd: ArrayLike) -> int:
     """The alternative of the least time x cost; of equals the cheapest, then the fastest."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     if not len(times):
         raise InvalidRequest("a knee needs at least one alternative")
     return int(np.lexsort((times, money, times * money))[0])
@@ -175,7 +175,7 @@ def cheapest_within(
     seconds: ArrayLike, usd: ArrayLike, deadline: float = math.inf, budget: float = math.inf
 ) -> int | None:
     """The cheapest that takes at most `deadline` seconds (of equals the fastest), or None."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     return _first_allowed(np.lexsort((times, money)), (times <= deadline) & (money <= budget))
 
 
@@ -183,7 +183,7 @@ def fastest_within(
     seconds: ArrayLike, usd: ArrayLike, budget: float = math.inf, deadline: float = math.inf
 ) -> int | None:
     """The fastest that costs at most `budget` USD (of equals the cheapest), or None."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     return _first_allowed(np.lexsort((money, times)), (times <= deadline) & (money <= budget))
 
 
@@ -200,7 +200,7 @@ def reasons(
     seconds: ArrayLike, usd: ArrayLike, deadline: float = math.inf, budget: float = math.inf
 ) -> tuple[Reason, ...]:
     """The verdict on every alternative, in order, and by how much it lost."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     front = pareto_front(times, money)
     on_front = np.isin(np.arange(len(times)), front)
     # Along the front cost falls as time rises, so the last that is no slower is the cheapest of these.
@@ -229,7 +229,7 @@ def _first_allowed(order: Indices, allowed: NDArray[np.bool_]) -> int | None:
     return int(ranked[0]) if len(ranked) else None
 
 
-def _checked(seconds: ArrayLike, usd: ArrayLike) -> tuple[Floats, Floats]:
+def _check_limits(seconds: ArrayLike, usd: ArrayLike) -> tuple[Floats, Floats]:
     times, money = np.asarray(seconds, float), np.asarray(usd, float)
     if times.ndim != 1 or times.shape != money.shape:
         raise InvalidRequest(f"one time and one cost per alternative; got {times.shape} and {money.shape}")

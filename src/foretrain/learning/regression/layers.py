@@ -164,7 +164,7 @@ def learn_layers(
         lines=lines,
         outside_share=outside_share,
         predictions=tuple(
-            _predicted(profile, lines, outside_share, complexity, is_fitted)
+            _predict_network(profile, lines, outside_share, complexity, is_fitted)
             for profiles, is_fitted in ((fitted, True), (others, False))
             for profile in profiles
         ),
@@ -207,7 +207,7 @@ def _line(layers: Sequence[LayerTime], complexity: str) -> LayerLine:
     return LayerLine(start_seconds=start, slope=slope, layers=len(layers))
 
 
-def _predicted(
+def _predict_network(
     profile: LayerProfile,
     lines: Mapping[str, LayerLine],
     outside_share: float,

@@ -25,7 +25,7 @@ from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compiled
-from foretrain.registry import Registry, discovered
+from foretrain.registry import Registry, discover
 from foretrain.workloads.executed import ExecutedGraph
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ _known: list[Strategy] = []
 def strategies() -> Registry[Strategy]:
     """All strategies, in the order they read keys and divide programs."""
     if not _known:
-        _known.extend(discovered(__name__, Strategy))
+        _known.extend(discover(__name__, Strategy))
     return _registry(tuple(_known))
 
 

@@ -296,10 +296,10 @@ def region_names(given: tuple[str, ...]) -> tuple[str, ...]:
     if not items:
         return ()
     from foretrain.facts.offers import all_offers
-    from foretrain.registry import normalised
+    from foretrain.registry import normalise
 
     def key(parts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(normalised, parts))
+        return tuple(map(normalise, parts))
 
     known = {
         key(tuple(part.strip() for part in offer.region.split(",") if part.strip())): offer.region
