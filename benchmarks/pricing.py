@@ -15,14 +15,12 @@ from foretrain.facts.devices import device
 from foretrain.prediction.operators import (
     attention,
     convolution,
-    corrections,
     matrix,
     mixed_precision,
     recurrent,
     streaming,
 )
-from foretrain.prediction.operators.catalogue import operator_models
-from foretrain.prediction.operators.pricing import price
+from foretrain.prediction.operators.pricing import operator_models, price
 from foretrain.workloads.cache import load
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators
@@ -39,7 +37,7 @@ Path(sys.argv[3]).write_bytes(dump(graph))
 """
 _CALIBRATIONS = (
     attention.calibration, convolution.calibration, matrix.calibration, recurrent.calibration,
-    streaming.calibration, corrections.forests, mixed_precision.calibration,
+    streaming.calibration, matrix.forests, mixed_precision.calibration,
 )  # fmt: skip
 
 

@@ -9,12 +9,11 @@ from functools import cache
 
 from benchmarks.timing import benchmark
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import evaluate
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, step_context
+from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import StepConfiguration, StepContext, evaluate, step_context
 from foretrain.prediction.search.search import Ranking, search
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 

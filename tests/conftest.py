@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -46,13 +47,14 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced_graphs: Pat
 
     Only traced graphs are shared: commands started as processes of their own find them too.
     """
-    home = tmp_path / "home"
+    home = tmp_path.with_name(f"{tmp_path.name}-home")  # beside it: some tests list their folder
     home.mkdir()
     (home / "graphs").symlink_to(traced_graphs)
     monkeypatch.setenv("FORETRAIN_HOME", str(home))
     yield home
     if measured_devices_dir().exists():  # devices are read once; forget those of this home
         devices.cache_clear()
+    shutil.rmtree(home, ignore_errors=True)  # a later test may get a folder of the same name
 
 
 @pytest.fixture

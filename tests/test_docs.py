@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -114,3 +115,18 @@ def test_the_demo_shows_only_commands_that_exist() -> None:
     shown = [shlex.split(line) for line in re.findall(r"^show foretrain (.*)$", script, re.MULTILINE)]
     assert {words[0] for words in shown} >= {"devices", "offers", "rent-or-buy", "explain"}
     assert [problem_with(words) for words in shown if problem_with(words)] == []
+
+
+def test_every_dependency_is_argued_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    record = (ROOT / "docs/adr/0002-dependencies.md").read_text("utf-8")
+    core, extras = record.split("## Decision: extras")
+    named = set(re.findall(r"[\w-]+", core))
+    assert [each for each in project["dependencies"] if re.split("[<>=[]", each)[0] not in named] == []
+    assert [extra for extra in project["optional-dependencies"] if f"`{extra}`" not in extras] == []
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs/adr"
+    index = (folder / "index.md").read_text("utf-8")
+    assert [file.name for file in sorted(folder.glob("0*.md")) if f"({file.name})" not in index] == []

@@ -34,9 +34,15 @@ from foretrain.learning.regression.techniques._base import techniques
 from foretrain.learning.scaling.answer import ScalingRequest, predict_scaling
 from foretrain.learning.scaling.configurations import read_configurations, read_timings
 from foretrain.learning.user_calibration.fitting import fit_constants
-from foretrain.prediction.cost_models.error_model import StepError, StepKey, UserErrors, Variances
-from foretrain.prediction.cost_models.few_timings import TimedSize, corrected
-from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
+from foretrain.prediction.corrections.error_model import (
+    StepError,
+    StepKey,
+    TimedSize,
+    UserErrors,
+    Variances,
+    correct_at_size,
+)
+from foretrain.prediction.corrections.timings import Configuration, MeasuredStep
 from foretrain.prediction.operators.cpu import family, terms
 from foretrain.prediction.operators.listing import Floats, table
 from foretrain.prediction.resources.bursts import bursts_of
@@ -347,7 +353,12 @@ def test_corrections_by_own_timings() -> None:
         ]
         shifts = UserErrors([step.error for step in steps], variances).shifts(asked)
         factors = [math.exp(shift.log_factor) for shift in shifts]
-        return [*numbers(corrected(few, 128.0, 1.3)), *factors, shifts[0].narrowing, shifts[-1].narrowing]
+        return [
+            *numbers(correct_at_size(few, 128.0, 1.3)),
+            *factors,
+            shifts[0].narrowing,
+            shifts[-1].narrowing,
+        ]
 
     assert moved(answer) < MOST
 

@@ -58,11 +58,7 @@ class Workshop:
         return finished.stdout.strip()
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.folder / "src"),
-            "FORETRAIN_HOME": str(self.folder / "home"),
-        }
+        environment = {**os.environ, "PYTHONPATH": str(self.folder / "src")}
         words = [sys.executable, *arguments]
         return subprocess.run(
             words, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
@@ -81,9 +77,7 @@ def recipe(title: str) -> Recipe:
 
 def cook(title: str, folder: Path) -> tuple[Workshop, tuple[str, ...]]:
     """A copy of the package with a recipe's files added; and the recipe's commands."""
-    shutil.copytree(
-        ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
-    )
+    shutil.copytree(ROOT / "src", folder / "src", dirs_exist_ok=True)  # with bytecode, which stays valid
     followed = recipe(title)
     for path, language, text in followed.files:
         file = folder / path
@@ -155,7 +149,7 @@ def test_an_op_kind_is_a_word_a_rule_and_a_model(folder: Path) -> None:
 def test_without_its_rule_the_op_is_reported(folder: Path) -> None:
     model = next(text for path, _, text in recipe("An op kind").files if path == "my_model.py")
     (folder / "my_model.py").write_text(model)
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src", folder / "src")
     answer = Workshop(folder).json("foretrain predict my_model.py:model --on a100-sxm-80gb --no-advice")
     assert "demo.recurrence" in json.dumps(answer["coverage"]["unmodelled"])
 

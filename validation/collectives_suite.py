@@ -17,15 +17,16 @@ from calibration.collectives.links import corpus, exponents, left_out
 from calibration.datasets import aiconfigurator, sia
 from foretrain.estimates import Quantiles
 from foretrain.facts.links import link
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.collectives.calibration import (
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.collectives.network import (
     HOST_BRIDGE,
     Calibration,
+    Tier,
     calibration,
+    network_of,
     technology,
     unseen_spread,
 )
-from foretrain.prediction.collectives.network import Tier, network_of
 from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, worst

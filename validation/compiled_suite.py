@@ -19,13 +19,11 @@ from calibration.datasets.timm_models import families
 
 from calibration.datasets import kernelbench, timm_benchmark
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.priced_step import PricedStep, step_estimate
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.cost_models import OperatorCostModel, PricedStep, step_estimate
 from foretrain.prediction.operators.host import host_model
 from foretrain.prediction.operators.listing import Listing
-from foretrain.prediction.operators.pricing import price
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.operators.pricing import operator_models, price
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators
 from validation.report import Case, Metrics, SuiteReport, metrics
@@ -93,7 +91,7 @@ def is_same_model(step: TimmStep, graph: Graph) -> bool:
 def timm_case(step: TimmStep, graph: Graph) -> Case:
     """One forward pass of timm beside its prediction."""
     if step.compiled:
-        graph = ExecutedGraph(graph).with_settings(compile=True).graph
+        graph = ExecutedGraph(graph).with_options(compile=True).graph
     priced = OperatorCostModel().priced(graph, device(step.device_id))
     mode = "compiled" if step.compiled else "eager"
     name = f"{step.wanted.model} at {step.wanted.image_size}, batch {step.batch}"
@@ -132,7 +130,7 @@ def priced_problem(graph: Graph, is_compiled: bool, device_id: str) -> PricedSte
     """A problem of KernelBench on a device, with its convolutions in TF32 where it has that."""
     target = device(device_id)
     if is_compiled:
-        graph = ExecutedGraph(graph).with_settings(compile=True).graph
+        graph = ExecutedGraph(graph).with_options(compile=True).graph
     has_tf32 = target.sheet.has("tf32_tensor_flop_per_second")
     listing = Listing(kernelbench.works_in_tf32(graph) if has_tf32 else operators(graph))
     host = host_model(target)

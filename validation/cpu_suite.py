@@ -19,7 +19,7 @@ from foretrain.learning.cpu import TimedWork, calibrate
 from foretrain.measuring.micro_benchmarks import run_trials, torch_version
 from foretrain.measuring.stopwatch import Stopwatch
 from foretrain.measuring.this_machine import measure_this_machine
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.cpu import CpuCalibration, keep
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest

@@ -17,11 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.estimates import Quantiles
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate, step_context
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.units import HOUR
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

@@ -15,6 +15,7 @@ from typing import Any
 
 from foretrain.answers import Infeasible
 from foretrain.facts.hardware import cluster
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (
     METRICS,
@@ -24,7 +25,7 @@ from foretrain.prediction.resources.consumption import (
     pace_of,
     timeline_consumption,
 )
-from foretrain.prediction.scenario import Parallelism, Scenario
+from foretrain.prediction.scenario import Scenario
 from foretrain.units import format_duration
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

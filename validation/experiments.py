@@ -14,11 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
 from foretrain.learning.resources.samples import steady_window
 from foretrain.prediction.resources.bursts import bursts_of, within
+from foretrain.serving.rendering.charts import save_spec
+from foretrain.serving.views.vega import (
+    MUTED,
+    PALETTE,
+    Axis,
+    Line,
+    Quantity,
+    Spec,
+    axis_over,
+    figure,
+    layer,
+    line_layers,
+)
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import Resource, Run
 from foretrain.units import format_duration
@@ -27,8 +38,9 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "experiments.md"
 IMAGES = ROOT / "docs" / "images" / "experiments"
 SEEDS, RESOURCES = (ROOT / "validation" / "data" / name / "runs.parquet" for name in ("seeds", "resources"))
-_STYLE: Any = {"svg.hashsalt": "foretrain", "svg.fonttype": "path", "axes.grid": True, "grid.alpha": 0.3}
-_MARKERS = {"single": "o", "ddp": "s", "fsdp": "^", "ps-sync": "v", "ps-async": "D"}
+_SHAPES = {"single": "circle", "ddp": "square", "fsdp": "triangle-up", "ps-sync": "triangle-down",
+           "ps-async": "diamond"}  # fmt: skip
+_SIDE = 330
 _NAMES = {"voice-linear": "voice, linear", "voice-conv": "voice, convolutional",
           "mnist-cnn": "MNIST CNN", "mnist-resnet18": "MNIST ResNet-18"}  # fmt: skip
 
@@ -92,42 +104,52 @@ def errors_table(runs: Sequence[Run], title: str, group: Callable[[Run], str]) -
     return lines
 
 
-def draw_seeds(runs: Sequence[Run]) -> Figure:
+def draw_seeds(runs: Sequence[Run]) -> Spec:
     """Step time over batch size: measured points, predicted lines with their interval."""
-    figure = Figure(figsize=(9, 7), layout="constrained")
-    for axes, (model, title) in zip(figure.subplots(2, 2).flat, _NAMES.items(), strict=True):
-        for workers, colour in ((1, "C0"), (2, "C1")):
+    views = []
+    for model, title in _NAMES.items():
+        lines = []
+        for workers in (1, 2):
             chosen = sorted(
                 (run for run in runs if run.setting["model"] == model and run.environment.nodes == workers),
                 key=lambda run: int(run.setting["batch"]),
             )
             batches = [run.setting["batch"] for run in chosen]
             made = [run.prediction for run in chosen if run.prediction is not None]
-            axes.plot(batches, [_predicted(run) for run in chosen], color=colour, linewidth=1)
-            axes.fill_between(
-                batches, [each.p10_seconds for each in made], [each.p90_seconds for each in made],
-                color=colour, alpha=0.12, linewidth=0,
-            )  # fmt: skip
-            label = f"{workers} worker{'s' if workers > 1 else ''}, measured"
-            axes.plot(batches, [_measured(run) for run in chosen], "o", color=colour, label=label)
-        axes.set(xscale="log", yscale="log", title=title, xlabel="batch per worker", ylabel="step, s")
-    figure.axes[0].legend(frameon=False)
-    return figure
+            name = f"{workers} worker{'s' if workers > 1 else ''}"
+            colour = PALETTE[workers - 1]
+            lines += [
+                Line(name, batches, [_predicted(run) for run in chosen], colour, mark={"strokeWidth": 1.25},
+                     low=[each.p10_seconds for each in made], high=[each.p90_seconds for each in made]),
+                Line(name, batches, [_measured(run) for run in chosen], colour, is_line=False),
+            ]  # fmt: skip
+        sizes = [batch for line in lines for batch in line.x]
+        x = axis_over(sizes, "batch per worker", Quantity.POWERS_OF_TWO, _SIDE, is_log=True)
+        y = axis_over([value for line in lines for value in line.values], f"{title}: time of a step",
+                      Quantity.TIME, 220, is_log=True, is_vertical=True)  # fmt: skip
+        views.append({"width": _SIDE, "height": 220, "layer": line_layers(lines, x, y)})
+    content = {"concat": views, "columns": 2}
+    return figure("Step time over batch size: points measured, lines predicted", "Four models.", content)
 
 
-def draw_errors(runs: Sequence[Run]) -> Figure:
+def draw_errors(runs: Sequence[Run]) -> Spec:
     """Predicted over measured steps of the campaign of resources, by strategy."""
-    figure = Figure(figsize=(6, 5.5), layout="constrained")
-    axes = figure.subplots()
-    for strategy, marker in _MARKERS.items():
+    points = []
+    for place, (strategy, shape) in enumerate(_SHAPES.items()):
         chosen = [run for run in runs if run.prediction is not None and strategy_of(run) == strategy]
-        points = [_measured(run) for run in chosen], [_predicted(run) for run in chosen]
-        axes.plot(*points, marker, label=strategy, markersize=4, alpha=0.8)
-    ends = [0.01, 10.0]
-    axes.plot(ends, ends, color="0.4", linewidth=1)
-    axes.set(xscale="log", yscale="log", xlabel="measured step, s", ylabel="predicted step, s")
-    axes.legend(frameon=False)
-    return figure
+        measured, predicted = [_measured(run) for run in chosen], [_predicted(run) for run in chosen]
+        mark = {"shape": shape, "size": 30, "opacity": 0.8}
+        points.append(Line(strategy, measured, predicted, PALETTE[place], is_line=False, mark=mark))
+    values = [value for line in points for value in (*line.x, *line.y)]
+    ends = min(values) / 1.2, max(values) * 1.2
+    x = Axis("measured step", Quantity.TIME, *ends, 420, is_log=True)
+    y = Axis("predicted step", Quantity.TIME, *ends, 420, is_log=True, is_vertical=True)
+    equal = [{"x": end, "y": end} for end in ends]
+    line = layer(
+        equal, {"type": "line", "color": MUTED, "strokeWidth": 1}, {"x": x.channel("x"), "y": y.channel("y")}
+    )
+    content = {"width": 420, "height": 420, "layer": [line, *line_layers(points, x, y)]}
+    return figure("Predicted over measured steps", "Steps of the campaign by strategy.", content)
 
 
 def strategy_of(run: Run) -> str:
@@ -135,35 +157,33 @@ def strategy_of(run: Run) -> str:
     return str(run.setting.get("strategy", "single"))
 
 
-def draw_bursts(runs: Sequence[Run]) -> Figure:
+def draw_bursts(runs: Sequence[Run]) -> Spec:
     """CPU and transmit rate of the first worker of one model under two strategies, bursts shaded."""
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    plots = figure.subplots(2, 2, sharex="col")
-    for column, strategy in enumerate(("ddp", "ps-sync")):
+    columns = []
+    for strategy in ("ddp", "ps-sync"):
         run = next(
             run for run in runs
             if strategy_of(run) == strategy and run.setting["model"] == "cifar-resnet56"
             and run.setting["network"] == "100Mbit/s" and run.environment.nodes == 2
         )  # fmt: skip
         window = steady_window(run)
-        for axes, resource, scale in (
-            (plots[0, column], Resource.CPU, 1.0),
-            (plots[1, column], Resource.TRANSMIT, 1e6),
-        ):
+        views = []
+        for resource, scale, title in ((Resource.CPU, 1.0, "cores"), (Resource.TRANSMIT, 1e6, "MB/s sent")):
             series = next(each for each in run.series if each.resource is resource and each.worker == 0)
-            axes.plot(series.seconds, np.asarray(series.values) / scale, linewidth=1)
+            line = Line(title, series.seconds.tolist(), (np.asarray(series.values) / scale).tolist(),
+                        PALETTE[0], mark={"strokeWidth": 1})  # fmt: skip
+            is_last = resource is Resource.TRANSMIT
+            x = Axis("time", Quantity.TIME, 0.0, max(line.x), _SIDE, has_labels=is_last)
+            what = f"{strategy}, batch {run.setting['batch']}: {title}"
+            y = axis_over(line.y, what, Quantity.NUMBER, 150, is_vertical=True)
             bursts = bursts_of(within(series, window))
-            for span in bursts.spans if bursts is not None else ():
-                axes.axvspan(span.start, span.end, color="C1", alpha=0.2, linewidth=0)
-            axes.set_ylabel("cores" if resource is Resource.CPU else "MB/s sent")
-        plots[0, column].set_title(f"cifar-resnet56, {strategy}, batch {run.setting['batch']}, 100 Mbit/s")
-        plots[1, column].set_xlabel("s")
-    return figure
-
-
-def _save(figure: Figure, name: str) -> None:
-    IMAGES.mkdir(parents=True, exist_ok=True)
-    figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None})
+            spans = [{"x": span.start, "end": span.end} for span in (bursts.spans if bursts else ())]
+            shade = {"type": "rect", "color": PALETTE[1], "opacity": 0.25}
+            shaded = layer(spans, shade, {"x": x.channel("x"), "x2": {"field": "end"}})
+            layers = [shaded, *line_layers([line], x, y, has_legend=False)]
+            views.append({"width": _SIDE, "height": 150, "layer": layers})
+        columns.append({"vconcat": views})
+    return figure("cifar-resnet56 at 100 Mbit/s", "CPU and network of a worker.", {"hconcat": columns})
 
 
 def filled(page: str, tables: Mapping[str, Iterable[str]]) -> str:
@@ -180,14 +200,10 @@ def filled(page: str, tables: Mapping[str, Iterable[str]]) -> str:
 def main() -> None:
     """Draw the figures and fill in the tables."""
     seeds, resources = read_parquet(SEEDS), read_parquet(RESOURCES)
-    drawn: dict[str, Callable[[], Figure]] = {
-        "seeds": lambda: draw_seeds(seeds),
-        "errors": lambda: draw_errors(resources),
-        "bursts": lambda: draw_bursts(resources),
-    }
-    with rc_context(_STYLE):
-        for name, draw in drawn.items():
-            _save(draw(), name)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    save_spec(draw_seeds(seeds), IMAGES / "seeds.svg")
+    save_spec(draw_errors(resources), IMAGES / "errors.svg")
+    save_spec(draw_bursts(resources), IMAGES / "bursts.svg")
     tables: dict[str, Any] = {model: seeds_table(seeds, model) for model in _NAMES}
     tables["errors by model"] = errors_table(seeds, "model", lambda run: str(run.setting["model"]))
     tables["errors by strategy"] = errors_table(resources, "strategy", strategy_of)

@@ -16,10 +16,9 @@ from calibration.kernels.convolution import ConvolutionFit, cross_validate, fitt
 from calibration.datasets import aiconfigurator, justus
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.bandwidth import nearest_share
 from foretrain.prediction.operators.convolution import convolution_seconds, lower
-from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.operators.pricing import roofline_seconds
+from foretrain.prediction.operators.listing import Floats, roofline_seconds
+from foretrain.prediction.operators.streaming import nearest_share
 from validation.report import Case, SuiteReport, metrics
 
 SHAPE, GPU, ROOFLINE = "foretrain, shape unseen", "foretrain, GPU unseen", "roofline"

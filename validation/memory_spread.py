@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrain.prediction.memory.calibration import spread_between
+from foretrain.prediction.memory.estimate import spread_between
 from validation import did_it_run_suite
 from validation.transfer.judging import cases_of, judge_all
 

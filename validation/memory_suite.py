@@ -37,8 +37,13 @@ from calibration.datasets.timm_models import (
 from foretrain.errors import MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
-from foretrain.prediction.memory.calibration import MemoryCalibration, Spread, memory_calibration
-from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
+from foretrain.prediction.memory.estimate import (
+    MemoryCalibration,
+    MemoryEstimate,
+    Spread,
+    estimate_memory,
+    memory_calibration,
+)
 from foretrain.prediction.memory.lifetimes import uses_convolutions
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.family import Family, NotDerivable

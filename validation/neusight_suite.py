@@ -20,13 +20,11 @@ from calibration.datasets import aiconfigurator, neusight
 from calibration.kernels import products, streaming
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.cost_models.priced_step import StepEstimate, estimate_step
-from foretrain.prediction.cost_models.step_models import NO_HOST
+from foretrain.prediction.cost_models import NO_HOST, StepEstimate, estimate_step
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators._base import OperatorModel
 from foretrain.prediction.operators.host import HostModel, host_model
 from foretrain.prediction.operators.matrix import MatrixModel
-from foretrain.prediction.operators.roofline import RooflineModel
+from foretrain.prediction.operators.pricing import OperatorModel, RooflineModel
 from foretrain.prediction.operators.streaming import StreamingModel
 from foretrain.workloads import cache as graph_cache
 from foretrain.workloads.graph import Graph, Phase

@@ -26,10 +26,10 @@ from calibration.steps.timed_rows import READERS, TimedRow, timed_row, write_row
 
 from foretrain.errors import ForetrainError
 from foretrain.estimates import Quantiles
-from foretrain.prediction.cost_models.error_model import StepError, UserErrors, Variances
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import whole_error
+from foretrain.prediction.corrections.error_model import StepError, UserErrors, Variances
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.predict import evaluated
+from foretrain.prediction.scenario import whole_error
 from validation.report import Case, Metrics, SuiteReport, Table, Verdicts, quantile
 from validation.transfer.case import TransferCase, scenario_of
 from validation.transfer.judging import cases_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretrain.prediction.strategies.gradients import parameter_bytes
+from foretrain.prediction.strategies.program import parameter_bytes
 from validation.real_calibration import Calibration
 from validation.real_cases import CAPS, MICRO_BATCHES, RealCase
 from validation.real_prediction import graph_of_model

@@ -6,13 +6,29 @@ import math
 import random
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
+from foretrain.serving.rendering.charts import save_spec
+from foretrain.serving.views.vega import (
+    GREY,
+    INK,
+    LINE,
+    PALETTE,
+    Axis,
+    Line,
+    Quantity,
+    figure,
+    layer,
+    line_layers,
+)
 from validation.report import Case, SuiteReport, judged_method
 
 _POINTS = 4000
 _WITHIN = 1.25
 """The band drawn around equality: a quarter off, either way."""
+_GROUPS = 10
+"""Groups with a colour of their own; the others share one."""
+_COLOURS = (*PALETTE[:-1], "#332288", "#882255", "#44aa99")
+_SIZE = 380
+_DOT = {"size": 10, "opacity": 0.5}
 
 
 def draw(report: SuiteReport, path: Path) -> None:
@@ -23,31 +39,39 @@ def draw(report: SuiteReport, path: Path) -> None:
         return
     if len(shown) > _POINTS:
         shown = random.Random(0).sample(shown, _POINTS)
-    figure = Figure(figsize=(5.4, 5.0), layout="constrained", dpi=110)
-    axes = figure.add_subplot()
-    for group in sorted({case.group for case in shown})[:_COLOURS]:
-        points = [case for case in shown if case.group == group]
-        axes.scatter(
-            [case.measured for case in points],
-            [case.predicted[method] for case in points],
-            s=7, alpha=0.5, linewidths=0, label=group,
-        )  # fmt: skip
-    others = sorted({case.group for case in shown})[_COLOURS:]
-    rest = [case for case in shown if case.group in others]
-    if rest:
-        measured, predicted = [case.measured for case in rest], [case.predicted[method] for case in rest]
-        axes.scatter(measured, predicted, s=7, alpha=0.4, linewidths=0, color="0.5", label="others")
+    groups = sorted({case.group for case in shown})
+    named = {group: group for group in groups[:_GROUPS]}
+    by_name: dict[str, list[Case]] = {name: [] for name in (*named, *(["others"] * (len(groups) > _GROUPS)))}
+    for case in shown:
+        by_name[named.get(case.group, "others")].append(case)
+    points = [
+        Line(
+            name, [case.measured for case in cases], [case.predicted[method] for case in cases],
+            GREY if name == "others" else _COLOURS[place], is_line=False, mark=_DOT,
+        )
+        for place, (name, cases) in enumerate(by_name.items())
+    ]  # fmt: skip
     values = [value for case in shown for value in (case.measured, case.predicted[method])]
-    ends = [min(values) / 1.2, max(values) * 1.2]
-    axes.plot(ends, ends, color="0.2", linewidth=1)
-    axes.fill_between(ends, [e / _WITHIN for e in ends], [e * _WITHIN for e in ends], color="0.85", zorder=0)
-    axes.set(
-        xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured", ylabel="predicted",
-        title=f"{report.suite}: {method} (band: within 25 %)",
-    )  # fmt: skip
-    axes.title.set_fontsize(9)
-    axes.legend(frameon=False, fontsize=6, markerscale=2, loc="upper left")
-    figure.savefig(path, metadata={"Software": None})
+    ends = min(values) / 1.2, max(values) * 1.2
+    x = Axis("measured", Quantity.NUMBER, *ends, _SIZE, is_log=True)
+    y = Axis("predicted", Quantity.NUMBER, *ends, _SIZE, is_log=True, is_vertical=True)
+    band = [{"x": end, "y": end / _WITHIN, "high": end * _WITHIN, "equal": end} for end in ends]
+    across, up = x.channel("x"), y.channel("y")
+    equality = {"x": across, "y": {**up, "field": "equal"}}
+    layers = [
+        layer(
+            band,
+            {"type": "area", "color": LINE, "clip": True},
+            {"x": across, "y": up, "y2": {"field": "high"}},
+        ),
+        layer(band, {"type": "line", "color": INK, "strokeWidth": 1}, equality),
+        *line_layers(points, x, y),
+    ]
+    title = {"text": f"{report.suite}: {method}", "subtitle": "band: within 25 %"}
+    description = f"{len(shown)} cases of {report.suite}: predicted by {method} against measured."
+    save_spec(
+        {**figure("", description, {"width": _SIZE, "height": _SIZE, "layer": layers}), "title": title}, path
+    )
 
 
 def draw_reliability(report: SuiteReport, path: Path) -> None:
@@ -55,17 +79,23 @@ def draw_reliability(report: SuiteReport, path: Path) -> None:
     if not report.reliability:
         return
     stated, met, counts = zip(*report.reliability, strict=True)
-    figure = Figure(figsize=(4.2, 4.0), layout="constrained", dpi=110)
-    axes = figure.add_subplot()
-    axes.plot([0, 1], [0, 1], color="0.2", linewidth=1)
-    axes.plot(stated, met, linewidth=1)
-    axes.scatter(stated, met, s=[120 * count / max(counts) + 8 for count in counts])
-    axes.set(xlabel="stated probability", ylabel="share that came true", title=f"{report.suite}: reliability")
-    axes.title.set_fontsize(9)
-    figure.savefig(path, metadata={"Software": None})
-
-
-_COLOURS = 10
+    x = Axis("stated probability", Quantity.NUMBER, 0.0, 1.0, _SIZE)
+    y = Axis("share that came true", Quantity.NUMBER, 0.0, 1.0, _SIZE, is_vertical=True)
+    lines = [
+        Line("as stated", [0, 1], [0, 1], INK, mark={"strokeWidth": 1}),
+        Line("came true", stated, met, PALETTE[0], mark={"strokeWidth": 1.5}),
+    ]
+    rows = [
+        {"x": one, "y": other, "size": 250 * count / max(counts) + 15}
+        for one, other, count in zip(stated, met, counts, strict=True)
+    ]
+    size = {"field": "size", "type": "quantitative", "scale": None, "legend": None}
+    mark = {"type": "point", "filled": True, "color": PALETTE[0], "opacity": 1}
+    points = layer(rows, mark, {"x": x.channel("x"), "y": y.channel("y"), "size": size})
+    content = {"width": _SIZE, "height": _SIZE, "layer": [*line_layers(lines, x, y), points]}
+    save_spec(
+        figure(f"{report.suite}: reliability", "Stated probabilities against what came true.", content), path
+    )
 
 
 def _drawable(case: Case, method: str | None) -> bool:

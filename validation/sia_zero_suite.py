@@ -26,9 +26,9 @@ from calibration.datasets.sia import CLUSTERS
 
 from calibration.datasets import sia
 from foretrain.facts.devices import device
-from foretrain.facts.hardware import Hardware
-from foretrain.facts.nodes import nodes
-from foretrain.prediction.collectives import Group, Verb, collective_seconds, network_of
+from foretrain.facts.hardware import Hardware, nodes
+from foretrain.prediction.collectives.costs import Group, Verb, collective_seconds
+from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.operators.listing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out

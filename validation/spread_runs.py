@@ -11,8 +11,7 @@ from calibration.frameworks import LayoutParts, StageParts, summed
 
 from foretrain.facts.devices import Device
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import CallTimes, PricedStep, call_times
-from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.cost_models import CallTimes, CostModel, PricedStep, call_times
 from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.step.parallel import (
@@ -22,8 +21,6 @@ from foretrain.prediction.step.parallel import (
     exchange_costs,
 )
 from foretrain.prediction.step.pipeline import link_of
-from foretrain.prediction.strategies.catalogue import divided, replication
-from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import (
     Pipeline,
@@ -32,9 +29,10 @@ from foretrain.prediction.strategies.pipeline.pipeline import (
     pipelined_before,
 )
 from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight
-from foretrain.prediction.strategies.program import Axis, Program, When
+from foretrain.prediction.strategies.program import Axis, Program, When, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.strategy import divided, replication
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import MATRIX_KINDS
 

@@ -16,20 +16,18 @@ import numpy as np
 from foretrain.convergence.curves import Floats
 from foretrain.errors import ForetrainError
 from foretrain.facts.devices import device
-from foretrain.facts.hardware import Hardware
-from foretrain.facts.nodes import nodes
+from foretrain.facts.hardware import Hardware, nodes
 from foretrain.facts.offers import Offer, OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.jobs.bill import billed_seconds_each
-from foretrain.jobs.stages import progress_step_seconds
+from foretrain.jobs.epochs import progress_step_seconds
 from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, worth_pairing
-from foretrain.prediction.cost_models.step_models import cost_model
-from foretrain.prediction.evaluation import evaluate
-from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.options import WorkloadRequest

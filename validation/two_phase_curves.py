@@ -20,7 +20,7 @@ from foretrain.convergence.curves import Floats, Target
 from foretrain.convergence.forecast import ConvergenceRequest, forecast
 from foretrain.convergence.history import History
 from foretrain.errors import InvalidRequest
-from foretrain.jobs.stages import where_it_flattens
+from foretrain.jobs.epochs import where_it_flattens
 from validation.convergence_runs import Run, dawnbench
 from validation.dawnbench_suite import submitter
 from validation.two_phase_cases import Network

@@ -19,9 +19,8 @@ from calibration import frameworks
 from calibration.datasets import ultrascale
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.collectives import network_of
-from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.collectives.network import Network, network_of
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.strategies.layout import Layout
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics
 from validation.splitting import intervals

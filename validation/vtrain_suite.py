@@ -17,9 +17,8 @@ from calibration.datasets.vtrain import DEVICE, MegatronRun, model_of, read_step
 from calibration.frameworks import Framework, LayoutParts, fit_framework, step_seconds
 
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.collectives import network_of
-from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.collectives.network import Network, network_of
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.strategies.layout import Layout
 from validation.report import Case, Metrics, SuiteReport, metrics

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from calibration.datasets import lambda_labs, sia_models
 from calibration.datasets.sia import CLUSTERS, SiaStep
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.priced_step import call_times
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel, call_times
 from foretrain.prediction.operators.listing import Flags, Floats
-from foretrain.prediction.strategies.gradients import bucketed, gradients, optimizer_start
+from foretrain.prediction.strategies.program import bucketed, gradients, optimizer_start
 
 Names = NDArray[np.str_]
 Counts = NDArray[np.int64]

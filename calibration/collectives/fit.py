@@ -17,10 +17,16 @@ from calibration.datasets.measurements import CollectiveTime
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware, hardware
 from foretrain.facts.links import link, links
-from foretrain.prediction.collectives._base import Group, Verb
-from foretrain.prediction.collectives.calibration import NVLINK, Behaviour, Calibration, LinkFit, technology
-from foretrain.prediction.collectives.catalogue import collective_seconds
-from foretrain.prediction.collectives.network import Network, network_of
+from foretrain.prediction.collectives.costs import Group, Verb, collective_seconds
+from foretrain.prediction.collectives.network import (
+    NVLINK,
+    Behaviour,
+    Calibration,
+    LinkFit,
+    Network,
+    network_of,
+    technology,
+)
 from foretrain.prediction.operators.listing import Floats
 
 START = Behaviour(

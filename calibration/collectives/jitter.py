@@ -33,11 +33,12 @@ from calibration.datasets.measurements import rows
 from foretrain.errors import MissingData
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.collectives import Group, Network, Verb, collective_seconds, network_of
+from foretrain.prediction.collectives.costs import Group, Verb, collective_seconds
+from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.stragglers import FILE as FILE
 from foretrain.prediction.stragglers import expected_maximum, slowdown
-from foretrain.prediction.strategies.gradients import BUCKET_BYTES
+from foretrain.prediction.strategies.program import BUCKET_BYTES
 
 CANDIDATES = np.arange(0.0, 0.0801, 0.0025)
 _FIXED_SIZE = ("resnet50", "SSD")

@@ -25,8 +25,8 @@ from calibration.collectives.fit import Block, blocks, by_device, fit, link_of, 
 from calibration.datasets import aiconfigurator, deepbench, sia, vtrain
 from calibration.datasets.measurements import powers_of_two
 from calibration.datasets.sia import Waiting
-from foretrain.prediction.collectives.calibration import FILE as FILE
-from foretrain.prediction.collectives.calibration import (
+from foretrain.prediction.collectives.network import FILE as FILE
+from foretrain.prediction.collectives.network import (
     HOST_BRIDGE,
     NETWORK,
     NVLINK,

@@ -26,9 +26,8 @@ import numpy as np
 from calibration.datasets.measurements import CollectiveTime, Measurements, measurements, rows
 from calibration.datasets.works import product
 from foretrain.facts.devices import device
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.operators.listing import Flags
-from foretrain.prediction.operators.pricing import peak_flop_per_second
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.operators.listing import Flags, peak_flop_per_second
 from foretrain.workloads.ops import Direction, Kind, Work
 
 GEMM_FILE = Path("aiconfigurator/gemm.csv.gz")

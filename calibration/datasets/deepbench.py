@@ -19,7 +19,7 @@ from pathlib import Path
 
 from calibration.datasets.measurements import CollectiveTime, Measurements, measurements_of, rows
 from calibration.datasets.works import Convolution, product
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.workloads.ops import Direction, Kind, Work
 
 SOURCE = "deepbench"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.errors import MissingData
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
 from foretrain.workloads.ops import Work
 

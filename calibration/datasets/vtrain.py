@@ -12,7 +12,7 @@ from pathlib import Path
 
 from calibration.datasets.measurements import CollectiveTime, rows
 from calibration.datasets.transformer_graphs import Transformer
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.workloads.options import ResolvedOptions
 
 SOURCE = "vtrain"

@@ -39,7 +39,6 @@ from calibration.least_squares import minimise
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
 from foretrain.prediction.operators.convolution import FILE as FILE
 from foretrain.prediction.operators.convolution import (
     TILES,
@@ -51,6 +50,7 @@ from foretrain.prediction.operators.convolution import (
     share_by_rate,
 )
 from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.streaming import DeviceShare, nearest_share
 from foretrain.workloads.ops import Direction
 
 DEPTHWISE_SHARE = 0.15

@@ -26,11 +26,11 @@ from calibration.kernels.products_fit import (
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.corrections import FILE as TREES_FILE
-from foretrain.prediction.operators.corrections import Forest, apply, key
+from foretrain.prediction.operators.forests import Forest
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import FILE as FILE
-from foretrain.prediction.operators.matrix import UNITS, Calibration, calibration
+from foretrain.prediction.operators.matrix import TREES as TREES_FILE
+from foretrain.prediction.operators.matrix import UNITS, Calibration, apply_trees, calibration, correction_key
 
 FOLDS = 3
 _JUDGED_ROWS = 2500
@@ -120,9 +120,12 @@ def _corrected(part: Sample, learned: ProductFit, trees: Mapping[str, Forest]) -
     """A sample as predicted by a fit and its trees."""
     predicted = learned.kernel_seconds(part)
     for is_plain in (False, True):
-        mine, forest = part.work.is_plain == is_plain, trees.get(key(part.unit, part.device, is_plain))
+        mine, forest = (
+            part.work.is_plain == is_plain,
+            trees.get(correction_key(part.unit, part.device, is_plain)),
+        )
         if forest is not None and mine.any():
-            predicted[mine] = apply(forest, part.work.at(mine), part.device, predicted[mine])
+            predicted[mine] = apply_trees(forest, part.work.at(mine), part.device, predicted[mine])
     return learned.shown(part, predicted)
 
 
@@ -136,7 +139,7 @@ def forests_of(parts: Sequence[Sample], learned: ProductFit) -> dict[str, Forest
         for is_plain in (False, True):
             chosen = part.at(part.work.is_plain == is_plain)
             if len(chosen.seconds) and part.device.vendor == "nvidia":
-                grouped.setdefault(key(part.unit, part.device, is_plain), []).append(chosen)
+                grouped.setdefault(correction_key(part.unit, part.device, is_plain), []).append(chosen)
     return {
         name: fit_trees(group, [learned.kernel_seconds(part) for part in group])
         for name, group in sorted(grouped.items())

@@ -21,20 +21,23 @@ from calibration.kernels.harness import observed
 from calibration.least_squares import minimise
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.bandwidth import nearest_share, published
-from foretrain.prediction.operators.corrections import BOUND, Forest, features, from_lightgbm
+from foretrain.prediction.operators.forests import Forest, from_lightgbm
 from foretrain.prediction.operators.listing import Flags, Floats
-from foretrain.prediction.operators.matrix import Kernels, Unit
-from foretrain.prediction.operators.products import (
+from foretrain.prediction.operators.matrix import (
+    CORRECTION_BOUND,
     TILES,
+    Kernels,
     PowerLimit,
     ProductConstants,
     Products,
+    Unit,
     headroom,
     product_seconds,
     products,
+    tree_features,
     unit_of,
 )
+from foretrain.prediction.operators.streaming import nearest_share, published_shares
 
 ROWS_PER_DEVICE = 400
 """How many measurements of a device the constants are fitted to: there are 24 of them."""
@@ -256,7 +259,7 @@ def modelled(
 def bandwidth_without_family(target: Device) -> float:
     """The share of bandwidth of a device without its own fitted times: published, else that of its like."""
     fitted = [row for row in streaming.calibration().shares if device(row.device_id).family != target.family]
-    return nearest_share(target, (*published(), *fitted))
+    return nearest_share(target, (*published_shares(), *fitted))
 
 
 def fit(
@@ -376,8 +379,8 @@ def fit_trees(parts: Sequence[Sample], modelled: Sequence[Floats]) -> Forest:
         kernel = part.seconds - BEFORE_KERNEL * part.floor_seconds
         is_hidden = kernel < _VISIBLE * (1 - BEFORE_KERNEL) * part.floor_seconds
         kernel = np.where(is_hidden, predicted, kernel)
-        inputs.append(features(part.work, part.device, predicted))
-        departures.append(np.clip(np.log(kernel / predicted), -BOUND, BOUND))
+        inputs.append(tree_features(part.work, part.device, predicted))
+        departures.append(np.clip(np.log(kernel / predicted), -CORRECTION_BOUND, CORRECTION_BOUND))
         weights.append(np.where(is_hidden, _HIDDEN_WEIGHT, kernel / part.seconds))
     data = lightgbm.Dataset(
         np.concatenate(inputs), np.concatenate(departures), weight=np.concatenate(weights)

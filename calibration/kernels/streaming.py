@@ -23,16 +23,18 @@ from calibration.kernels.harness import floors, observed
 from calibration.least_squares import minimise
 from foretrain.facts.calibrations import calibration_content, calibrations_instead
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.streaming import FILE as FILE
 from foretrain.prediction.operators.streaming import (
     GROUPS,
     PATTERNS,
     Calibration,
+    DeviceShare,
     StreamConstants,
     Streams,
     calibration,
+    nearest_share,
+    published_shares,
     stream_seconds,
     streams,
 )
@@ -84,7 +86,7 @@ class StreamFit:
         if target.id in self.shares:
             return self.shares[target.id]
         fitted = [DeviceShare(name, share, "fit") for name, share in self.shares.items()]
-        return nearest_share(target, [*published(), *fitted])
+        return nearest_share(target, [*published_shares(), *fitted])
 
     def kernel_seconds(self, sample: Sample) -> Floats:
         """Predicted kernel times."""
@@ -290,7 +292,7 @@ def cross_validate(measurements: Measurements, start_cycles: float) -> Predictio
 def _without_its_bandwidth(learned: StreamFit, target: Device) -> StreamFit:
     """The fit with the share of a device as predicted by the others only."""
     fitted = [DeviceShare(name, share, "fit") for name, share in learned.shares.items()]
-    others = [row for row in (*published(), *fitted) if row.device_id != target.id]
+    others = [row for row in (*published_shares(), *fitted) if row.device_id != target.id]
     return replace(learned, shares={**learned.shares, target.id: nearest_share(target, others)})
 
 

@@ -20,8 +20,7 @@ from calibration.datasets.measurements import Measurements
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import convolution, streaming
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.operators.matrix import Unit
-from foretrain.prediction.operators.products import tf32_reach
+from foretrain.prediction.operators.matrix import Unit, tf32_reach
 
 _TRIED = np.exp(np.linspace(np.log(256.0), np.log(8192.0), 61))
 NO_LIMIT = 1e9

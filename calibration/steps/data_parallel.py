@@ -18,14 +18,14 @@ from calibration.datasets import ryujaehun
 from calibration.datasets.ryujaehun import SmallStep
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.collectives import network_of
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.collectives.network import network_of
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.step.parallel import Environment, parallel_step
-from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.prediction.strategies.gradients import parameter_bytes
+from foretrain.prediction.strategies.program import parameter_bytes
 from foretrain.prediction.strategies.single_process import FILE as FILE
 from foretrain.prediction.strategies.single_process import parameters, replicating_seconds
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

@@ -1,4 +1,4 @@
-"""How errors transfer within a source: variances of `cost_models.error_model`, fitted to public measurements.
+"""How errors transfer within a source: variances of `corrections.error_model`, fitted to public measurements.
 
 A source (one harness, its framework, hosts and cluster) stands for a user. The errors of a source have the
 covariance of the model times a scale of the source (Student's t, as in the model), sources are independent,
@@ -24,14 +24,8 @@ import numpy as np
 from calibration import files
 from calibration.steps.timed_rows import TimedRow, read_rows
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.cost_models.error_model import (
-    FREEDOM,
-    TERMS,
-    StepError,
-    Variances,
-    shared_terms,
-)
-from foretrain.prediction.cost_models.user_timings import FILE
+from foretrain.prediction.corrections.error_model import FREEDOM, TERMS, StepError, Variances, shared_terms
+from foretrain.prediction.corrections.timings import FILE
 from foretrain.prediction.operators.listing import Floats
 
 _WILD = 1.0

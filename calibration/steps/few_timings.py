@@ -24,9 +24,10 @@ from calibration.steps.generation_speed import generation_speed
 from calibration.steps.keras_harness import fit_harness
 from calibration.steps.profet_pricing import GPUS, PricedStep, measured, priced_steps, table
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.few_timings import FILE as FILE
-from foretrain.prediction.cost_models.few_timings import Spreads, TimedSize, corrected
+from foretrain.prediction.corrections.error_model import SIZES_FILE, SizeSpreads, TimedSize, correct_at_size
 from foretrain.prediction.operators.listing import Floats
+
+FILE = SIZES_FILE
 
 KNOWN_UP_TO = 64
 _LEVEL, _NOISE = 0.3, 0.013
@@ -66,7 +67,12 @@ def sequences(steps: Sequence[PricedStep]) -> list[list[int]]:
 
 
 def predict_sizes(
-    steps: Sequence[PricedStep], predicted: Floats, known_up_to: int, least: int, most: int, spreads: Spreads
+    steps: Sequence[PricedStep],
+    predicted: Floats,
+    known_up_to: int,
+    least: int,
+    most: int,
+    spreads: SizeSpreads,
 ) -> list[SizePrediction]:
     """Predict batches from `least` to `most` by those up to `known_up_to`, if there are two or more."""
     predictions = []
@@ -81,7 +87,7 @@ def predict_sizes(
         for index in group:
             step = steps[index].step
             if least <= step.batch <= most:
-                quantiles = corrected(timings, step.batch, float(predicted[index]), spreads).scale(
+                quantiles = correct_at_size(timings, step.batch, float(predicted[index]), spreads).scale(
                     1 / step.seconds
                 )
                 predictions.append(SizePrediction(index, quantiles.p10, quantiles.p50, quantiles.p90))
@@ -97,19 +103,21 @@ def harness_seconds(steps: Sequence[PricedStep], data: Path) -> Floats:
     return harness.seconds(columns)
 
 
-def fit_spreads(steps: Sequence[PricedStep], predicted: Floats) -> Spreads:
+def fit_spreads(steps: Sequence[PricedStep], predicted: Floats) -> SizeSpreads:
     """The spreads that predict batch 64 from 16 and 32 best, with an honest interval."""
 
-    def sizes(spreads: Spreads) -> list[SizePrediction]:
+    def sizes(spreads: SizeSpreads) -> list[SizePrediction]:
         return predict_sizes(steps, predicted, KNOWN_UP_TO // 2, KNOWN_UP_TO, KNOWN_UP_TO, spreads)
 
-    def score(spreads: Spreads) -> float:
+    def score(spreads: SizeSpreads) -> float:
         return float(np.mean([item.interval_score for item in sizes(spreads)]))
 
-    grid = (Spreads(_LEVEL, slope, wander, _NOISE) for slope, wander in itertools.product(_SLOPES, _WANDERS))
+    grid = (
+        SizeSpreads(_LEVEL, slope, wander, _NOISE) for slope, wander in itertools.product(_SLOPES, _WANDERS)
+    )
     best = min(grid, key=score)
     scaled = [
-        Spreads(best.level * scale, best.slope * scale, best.wander * scale, best.noise * scale)
+        SizeSpreads(best.level * scale, best.slope * scale, best.wander * scale, best.noise * scale)
         for scale in _SCALES
     ]
     return next(

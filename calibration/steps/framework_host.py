@@ -25,12 +25,10 @@ import numpy as np
 from calibration.datasets import ultrascale, vtrain
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import CallTimes, OperatorCostModel, call_times
 from foretrain.prediction.step.parallel import with_launched_exchanges
-from foretrain.prediction.strategies.catalogue import divided, layout_of
-from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
-from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.program import Program, forward_end, optimizer_start
+from foretrain.prediction.strategies.strategy import divided, layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import executed_graph

@@ -22,11 +22,9 @@ from calibration.datasets import kernelbench, ryujaehun
 from calibration.datasets.ryujaehun import SmallStep
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.priced_step import ends_in_order
-from foretrain.prediction.operators.catalogue import operator_models
-from foretrain.prediction.operators.host import in_library
+from foretrain.prediction.operators.host import ends_in_order, in_library
 from foretrain.prediction.operators.listing import PHASES, Floats, Listing
-from foretrain.prediction.operators.pricing import price
+from foretrain.prediction.operators.pricing import operator_models, price
 from foretrain.workloads.fusion import fuse
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.options import WorkloadRequest

@@ -26,11 +26,11 @@ from calibration.datasets.timm_models import name_hash
 from calibration.steps.class_times import ClassTimes, class_times
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.corrections import Forest, from_lightgbm
+from foretrain.prediction.operators.forests import Forest, from_lightgbm
 from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.matrix import headroom
 from foretrain.prediction.operators.mixed_precision import BOUND, TREES, step_features
 from foretrain.prediction.operators.mixed_precision import FILE as FILE
-from foretrain.prediction.operators.products import headroom
 
 _FACTOR_ITERATIONS = 40
 _FACTOR_TOLERANCE = 1e-5

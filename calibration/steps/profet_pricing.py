@@ -23,15 +23,18 @@ from calibration.steps.keras_harness import (
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device, devices
 from foretrain.prediction.operators import convolution, matrix
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.bandwidth import nearest_share
-from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.convolution import convolution_seconds, least_seconds, lower
 from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.matrix import MatrixModel
-from foretrain.prediction.operators.pricing import price
-from foretrain.prediction.operators.roofline import RooflineModel
-from foretrain.prediction.operators.streaming import StreamingModel
+from foretrain.prediction.operators.pricing import (
+    Confidence,
+    Knowledge,
+    OperatorModel,
+    RooflineModel,
+    operator_models,
+    price,
+)
+from foretrain.prediction.operators.streaming import StreamingModel, nearest_share
 from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_at

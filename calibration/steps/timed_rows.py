@@ -17,10 +17,9 @@ from pathlib import Path
 
 from calibration.datasets import gavel, ryujaehun, sia, sia_models
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.error_model import StepError, StepKey, StepTraits
-from foretrain.prediction.cost_models.priced_step import step_estimate
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.cost_models.user_timings import priced_error
+from foretrain.prediction.corrections.error_model import StepError, StepKey, StepTraits
+from foretrain.prediction.corrections.timings import priced_error
+from foretrain.prediction.cost_models import OperatorCostModel, step_estimate
 from foretrain.prediction.spread import traits_of, with_spread
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import ResolvedOptions

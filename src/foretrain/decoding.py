@@ -56,7 +56,8 @@ class Option:
     """An option as declared on a field. `help` may be a function where the text must be looked up.
 
     `panel` is the heading it stands under in a help text; `positional` options need no name on a command
-    line; `flags` are other spellings there; `complete` names what shells complete it from.
+    line; `flags` are other spellings there, without dashes (`prefetch/no-overlap`); `complete` names what
+    shells complete it from.
     """
 
     name: str

@@ -66,6 +66,11 @@ class Part:
                 f"got value {self.value}, below {self.below}, above {self.above}"
             )
 
+    @classmethod
+    def within(cls, name: str, value: float, source: str, p10: float, p90: float) -> Part:
+        """A part predicted by a model whose quantiles of measured over predicted are `p10` and `p90`."""
+        return cls(name, value, source, value * min(max(1 - p10, 0.0), 1.0), value * max(p90 - 1, 0.0))
+
     @property
     def quantiles(self) -> Quantiles:
         """This part's own interval."""

@@ -11,7 +11,8 @@ import pytest
 from foretrain.convergence.condition import Condition, diagnose
 from foretrain.convergence.curves import Floats, Target, curve_of, trend
 from foretrain.convergence.forecast import ConvergenceRequest, forecast
-from foretrain.convergence.from_log import LogRequest, converge
+from foretrain.convergence.from_log import converge
+from foretrain.convergence.options import LogRequest
 from foretrain.convergence.schedules import Cosine, Linear, Step, logged_schedule
 from foretrain.errors import InvalidRequest
 

@@ -4,7 +4,7 @@ import pytest
 
 from foretrain.errors import MissingData, UnknownName
 from foretrain.facts.devices import devices
-from foretrain.facts.nodes import TOPOLOGIES, Node, node, nodes
+from foretrain.facts.hardware import TOPOLOGIES, Node, node, nodes
 from foretrain.facts.sheets import data_root, quantities, read_toml
 from foretrain.units import GBIT
 

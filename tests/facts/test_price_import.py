@@ -20,7 +20,7 @@ GOOD = "aws,p4d.24xlarge,A100,8.0,us-east-1,96.0,1152.0,20.0,8.0"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    directory = tmp_path / "home"
+    directory = tmp_path / "new home"
     monkeypatch.setenv("FORETRAIN_HOME", str(directory))
     return directory
 

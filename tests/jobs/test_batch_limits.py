@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
-from foretrain.jobs.batch_limits import BatchLimits
+from foretrain.jobs.options import BatchLimits
 
 
 def test_open_limits_take_powers_of_two_up_to_the_largest() -> None:
@@ -28,8 +28,8 @@ def test_a_batch_for_each_device_is_the_only_one() -> None:
     in_parts = BatchLimits(batch=48, micro_batches=3)
     assert list(in_parts.sizes([1, 8])) == [16], "48 samples of a device in a step, as predict has it"
     assert in_parts.rounds(16, 8) == [3]
-    assert BatchLimits(batch=48, most=100).rounds(48, 2) == [1]
-    assert BatchLimits(batch=48, most=100).rounds(48, 4) == []
+    assert BatchLimits(batch=48, max_global_batch=100).rounds(48, 2) == [1]
+    assert BatchLimits(batch=48, max_global_batch=100).rounds(48, 4) == []
 
 
 def test_a_global_batch_is_shared_out_equally() -> None:
@@ -74,11 +74,11 @@ def test_every_device_count_that_shares_a_global_batch_out_has_a_size_for_it(
     [
         ({"batch": 0}, "`batch` must be at least 1, got 0"),
         ({"micro_batches": -1}, "`micro_batches` must be at least 1, got -1"),
-        ({"most": 0}, "`max_global_batch` must be at least 1, got 0"),
+        ({"max_global_batch": 0}, "`max_global_batch` must be at least 1, got 0"),
         ({"batch": 8, "global_batch": 64}, "give `batch` .* or `global_batch`, not both"),
         ({"batch": 64, "micro_batches": 3}, "`batch` 64 does not split into 3 equal"),
         ({"global_batch": 64, "micro_batches": 3}, "`global_batch` 64 does not split into 3 equal"),
-        ({"global_batch": 64, "most": 32}, "`global_batch` 64 exceeds `max_global_batch` 32"),
+        ({"global_batch": 64, "max_global_batch": 32}, "`global_batch` 64 exceeds `max_global_batch` 32"),
     ],
 )
 def test_limits_that_make_no_sense(asked: dict[str, int], sentence: str) -> None:

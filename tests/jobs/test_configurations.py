@@ -13,7 +13,7 @@ from tests.support.smaller_devices import with_memory
 
 from foretrain.answers import Infeasible
 from foretrain.facts.hardware import Hardware, hardware
-from foretrain.jobs.batch_limits import BatchLimits, capacity_bytes
+from foretrain.jobs.batch_limits import capacity_bytes
 from foretrain.jobs.configurations import (
     Candidate,
     ConfigurationSpace,
@@ -26,14 +26,15 @@ from foretrain.jobs.configurations import (
     verify,
 )
 from foretrain.jobs.job import job
-from foretrain.jobs.length import LengthRequest, length_of
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.jobs.length import length_of
+from foretrain.jobs.options import BatchLimits, LengthOptions
+from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.options import InputOptions
+from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.units import GIB
 
 STRATEGIES = plan_words()
-EPOCHS = LengthRequest(epochs=10, samples=100_000)
+EPOCHS = LengthOptions(epochs=10, samples=100_000)
 TIGHT = 1.65 * GIB
 """Too little for the state of `voice-linear` on one device, enough for an eighth of it."""
 SCANT = 2.5 * GIB
@@ -50,7 +51,7 @@ def space_on(
     model: str = "voice-linear",
     limits: BatchLimits | None = None,
     samples_from: InputOptions | None = None,
-    length: LengthRequest = EPOCHS,
+    length: LengthOptions = EPOCHS,
     strategies: tuple[str, ...] = STRATEGIES,
     search_layouts: bool = False,
 ) -> ConfigurationSpace:
@@ -60,7 +61,7 @@ def space_on(
         workload(model),
         machines,
         known,
-        limits or BatchLimits(most=1024),
+        limits or BatchLimits(max_global_batch=1024),
         strategies,
         OperatorCostModel(),
         samples_from or InputOptions(),
@@ -195,7 +196,7 @@ def test_batches_that_do_not_divide_evenly_have_no_candidate() -> None:
 def test_every_count_of_devices_has_batches_to_compare(devices: int) -> None:
     """Also beside one device that would take a batch of thousands."""
     on = hardware("t4" if devices == 1 else f"t4:8x{devices // 8}")
-    space = space_on(hardware("h100-sxm"), on, limits=BatchLimits(most=8192))
+    space = space_on(hardware("h100-sxm"), on, limits=BatchLimits(max_global_batch=8192))
     assert space.shares_out(on)
 
 
@@ -209,7 +210,7 @@ def test_slow_loading_limits_every_configuration() -> None:
     on = hardware("t4:8")
     quick, slow = (
         space_on(on, model="mnist-cnn", samples_from=samples)
-        for samples in (InputOptions(), InputOptions("imagenet", workers=1))
+        for samples in (InputOptions(), InputOptions(dataset="imagenet", loader_workers=1))
     )
     for each in fitting(slow, on):
         loading = slow.table.loading(each.micro_batch, on).seconds * each.micro_batches
@@ -229,7 +230,7 @@ def test_best_configuration_is_the_verified_one() -> None:
     on, length = device_of(TIGHT), length_of(EPOCHS)
     assert length is not None
     best_one = best_configuration(
-        workload("voice-linear"), on, length, BatchLimits(most=1024), model=OperatorCostModel()
+        workload("voice-linear"), on, length, BatchLimits(max_global_batch=1024), model=OperatorCostModel()
     )
     assert best_one == verified(space_on(on), on)
 
@@ -247,7 +248,7 @@ def test_a_job_from_start_to_end_as_the_package_documents_it() -> None:
 
 
 def test_activations_are_recomputed_where_nothing_fits_otherwise() -> None:
-    length = length_of(LengthRequest(steps=1000))
+    length = length_of(LengthOptions(steps=1000))
     assert length is not None
     plain, lean = (
         best_configuration(workload("gpt2"), with_memory("t4", size), length, BatchLimits(batch=4))
@@ -259,7 +260,7 @@ def test_activations_are_recomputed_where_nothing_fits_otherwise() -> None:
 
 
 def test_other_layouts_are_searched_where_a_global_batch_does_not_divide_evenly() -> None:
-    length = length_of(LengthRequest(steps=1000))
+    length = length_of(LengthOptions(steps=1000))
     assert length is not None
     on = hardware("v100-sxm2-32gb:8")
     found = best_configuration(workload("mnist-cnn"), on, length, BatchLimits(global_batch=3))

@@ -16,20 +16,20 @@ from foretrain.jobs.job import (
     PERHAPS,
     STEP_TIME,
     TRAINING,
-    JobOptions,
     Steps,
     StepSummary,
     evaluated_each_epoch,
     job,
     uncertainty,
 )
+from foretrain.jobs.options import JobOptions
 
 SECOND = StepSummary(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
 PLAIN = JobOptions(
-    startup_seconds=100,
-    checkpoint_bytes_per_second=1e8,
+    startup=100,
+    checkpoint_rate=1e8,
     checkpoint_fixed_seconds=0,
-    checkpoint_every_seconds=500,
+    checkpoint_every=500,
     interruptions_per_day=0,
 )
 T4 = hardware("t4")
@@ -61,7 +61,7 @@ def test_a_checkpoint_takes_a_fixed_time_and_its_bytes() -> None:
 
 
 def test_parts_sum_with_everything_in_it() -> None:
-    running = JobOptions(spot=True, evaluation_samples=1000, evaluate_every=10_000)
+    running = JobOptions(spot=True, eval_samples=1000, eval_every=10_000)
     whole = job(SECOND, Steps(Quantiles(5e4, 1e5, 3e5), "steps until loss=1"), (T4,), running)
     assert math.fsum(part.seconds for part in whole.parts) == pytest.approx(whole.seconds.p50)
     assert {part.name for part in whole.parts} == {
@@ -75,7 +75,7 @@ def test_parts_sum_with_everything_in_it() -> None:
 
 def test_steps_and_step_both_in_doubt() -> None:
     steps = Steps(Quantiles(800, 1000, 1500), "steps until loss=1")
-    whole = job(SECOND, steps, (T4,), replace(PLAIN, startup_seconds=0))
+    whole = job(SECOND, steps, (T4,), replace(PLAIN, startup=0))
     by_name = {part.name: part for part in whole.parts}
     assert (by_name[TRAINING].seconds, by_name[PERHAPS].seconds) == (800, 200)
     # step: 1,000 x (0.1, 0.2); steps: 1 s x (200, 500); independent
@@ -92,7 +92,7 @@ def test_one_source_errs_together() -> None:
 
 def test_more_interruptions_take_longer_and_widen() -> None:
     calm, rough = (
-        job(SECOND, exactly(1e5), (T4,), JobOptions(startup_seconds=60, interruptions_per_day=rate))
+        job(SECOND, exactly(1e5), (T4,), JobOptions(startup=60, interruptions_per_day=rate))
         for rate in (0.1, 10.0)
     )
     assert calm.seconds.p50 < rough.seconds.p50
@@ -153,19 +153,19 @@ def test_an_unknown_region_is_refused() -> None:
 
 def test_saving_all_the_time_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="checkpoints must be more than 0 s of work apart"):
-        job(SECOND, exactly(1000), (T4,), replace(PLAIN, checkpoint_every_seconds=0))
+        job(SECOND, exactly(1000), (T4,), replace(PLAIN, checkpoint_every=0))
 
 
 def test_evaluated_once_an_epoch_by_default() -> None:
-    asked = JobOptions(evaluation_samples=100)
-    assert evaluated_each_epoch(asked, 1000, 32).evaluate_every == 32  # ceil(1000 / 32)
-    assert evaluated_each_epoch(replace(asked, evaluate_every=5), 1000, 32).evaluate_every == 5
+    asked = JobOptions(eval_samples=100)
+    assert evaluated_each_epoch(asked, 1000, 32).eval_every == 32  # ceil(1000 / 32)
+    assert evaluated_each_epoch(replace(asked, eval_every=5), 1000, 32).eval_every == 5
     assert evaluated_each_epoch(JobOptions(), 1000, 32) == JobOptions()
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"checkpoint_bytes_per_second": 0.0}, {"evaluation_samples": 0}, {"evaluate_every": 0}],
+    [{"checkpoint_rate": 0.0}, {"eval_samples": 0}, {"eval_every": 0}],
 )
 def test_nonsense_is_refused(options: dict[str, float]) -> None:
     with pytest.raises(InvalidRequest, match=r"at least 1|above 0"):

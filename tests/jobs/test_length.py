@@ -1,24 +1,19 @@
 """How long a job is: as given, by epochs, or by a log that is on its way to a target."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from foretrain.convergence import from_log
-from foretrain.convergence.from_log import LogRequest, converge
+from foretrain.convergence.from_log import converge
+from foretrain.convergence.options import LogRequest
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.jobs.epochs import parse_batch_point
-from foretrain.jobs.length import (
-    KnownLength,
-    Length,
-    LengthRequest,
-    length_of,
-    length_to_target,
-    steps_of,
-)
+from foretrain.jobs.length import KnownLength, Length, length_of, length_to_target, steps_of
+from foretrain.jobs.options import LengthOptions, parse_batch_point
 
 POINTS = ((256, 40.0), (1024, 44.0), (4096, 60.0), (8192, 80.0))
 
@@ -32,18 +27,18 @@ def log_of(folder: Path, unit: str) -> Path:
 
 
 def test_steps_and_epochs_by_hand() -> None:
-    given = steps_of(LengthRequest(steps=123), 32)
+    given = steps_of(LengthOptions(steps=123), 32)
     assert given is not None
     assert given.quantiles.p50 == 123
     # 1,000 samples in batches of 32 are 32 steps; 2.5 epochs of them 80
-    by_epochs = steps_of(LengthRequest(epochs=2.5, samples=1000), 32)
+    by_epochs = steps_of(LengthOptions(epochs=2.5, samples=1000), 32)
     assert by_epochs is not None
     assert by_epochs.quantiles.p10 == by_epochs.quantiles.p90 == 80
-    assert steps_of(LengthRequest(samples=1000), 32) is None
+    assert steps_of(LengthOptions(samples=1000), 32) is None
 
 
 def test_steps_until_a_target(tmp_path: Path) -> None:
-    found = steps_of(LengthRequest(log=LogRequest(log_of(tmp_path, "step"), "loss=0.4")), 32)
+    found = steps_of(LengthOptions(log=log_of(tmp_path, "step"), target="loss=0.4"), 32)
     assert found is not None
     assert found.source == "steps until loss=0.4"
     assert found.quantiles.p50 == pytest.approx(625, rel=0.1)
@@ -61,10 +56,10 @@ def test_a_log_in_epochs_requires_samples(tmp_path: Path) -> None:
 
 def test_a_target_out_of_reach_is_no_job(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="the job never ends"):
-        steps_of(LengthRequest(log=LogRequest(log_of(tmp_path, "step"), "loss=-5")), 32)
+        steps_of(LengthOptions(log=log_of(tmp_path, "step"), target="loss=-5"), 32)
 
 
-def known(request: LengthRequest) -> Length:
+def known(request: LengthOptions) -> Length:
     length = length_of(request)
     assert length is not None
     return length
@@ -72,7 +67,7 @@ def known(request: LengthRequest) -> Length:
 
 def test_a_critical_batch_by_hand() -> None:
     # from batch 256 to 1,024 with 768 critical: (1 + 1024/768) / (1 + 256/768) = 1.75 times the epochs
-    request = LengthRequest(epochs=40, samples=102400, critical_batch=768, reference_batch=256)
+    request = LengthOptions(epochs=40, samples=102400, critical_batch=768, reference_batch=256)
     length = known(request)
     assert length.steps_at(256).quantiles.p50 == 40 * 400
     found = length.steps_at(1024)
@@ -81,25 +76,25 @@ def test_a_critical_batch_by_hand() -> None:
     assert found.notes[0].startswith("batch 1,024 takes 1.75 times the epochs of batch 256")
     assert steps_of(request, 1024) == found
     # a critical batch far away: 4 times the batch, a quarter of the steps; far below: none saved
-    assert known(LengthRequest(steps=1000, critical_batch=1e12, reference_batch=256)).steps_at(
+    assert known(LengthOptions(steps=1000, critical_batch=1e12, reference_batch=256)).steps_at(
         1024
     ).quantiles.p50 == pytest.approx(250, abs=1)
-    assert known(LengthRequest(steps=1000, critical_batch=1e-6, reference_batch=256)).steps_at(
+    assert known(LengthOptions(steps=1000, critical_batch=1e-6, reference_batch=256)).steps_at(
         1024
     ).quantiles.p50 == pytest.approx(1000, abs=1)
 
 
 def test_steps_at_a_reference_batch_go_by_their_samples() -> None:
-    length = known(LengthRequest(steps=1000, reference_batch=256))
+    length = known(LengthOptions(steps=1000, reference_batch=256))
     assert length.steps_at(256).quantiles.p50 == 1000
     assert length.steps_at(256).notes == ()
     assert length.steps_at(64).quantiles.p50 == 4000
     assert "equal epochs" in length.steps_at(64).notes[0]
-    assert known(LengthRequest(steps=1000)).steps_at(64).quantiles.p50 == 1000  # as ever
+    assert known(LengthOptions(steps=1000)).steps_at(64).quantiles.p50 == 1000  # as ever
 
 
 def test_epochs_at_batches_of_ones_own() -> None:
-    length = known(LengthRequest(samples=81920, epochs_at=POINTS))
+    length = known(LengthOptions(samples=81920, epochs_at=POINTS))
     found = length.steps_at(2048)
     # between the points at 1,024 and 4,096 a third of the way: 44 + 16/3 = 49.3 epochs of 40 steps
     assert found.quantiles.p50 == pytest.approx((44 + 16 / 3) * 40, rel=0.05)
@@ -111,16 +106,16 @@ def test_epochs_at_batches_of_ones_own() -> None:
     # the steps fall, the samples rise
     steps = [length.steps_at(batch).quantiles.p50 for batch in (256, 1024, 4096, 16384)]
     assert steps == sorted(steps, reverse=True)
-    two = known(LengthRequest(samples=81920, epochs_at=POINTS[:2])).steps_at(512)
+    two = known(LengthOptions(samples=81920, epochs_at=POINTS[:2])).steps_at(512)
     assert any("third" in note for note in two.notes)
 
 
 def test_a_log_at_a_reference_batch(tmp_path: Path) -> None:
-    log = LogRequest(log_of(tmp_path, "step"), "loss=0.4")
-    alone = known(LengthRequest(log=log, reference_batch=1024))
+    asked = LengthOptions(log=log_of(tmp_path, "step"), target="loss=0.4", reference_batch=1024)
+    alone = known(asked)
     at_home, away = alone.steps_at(1024), alone.steps_at(4096)
     assert away.quantiles.p50 == pytest.approx(at_home.quantiles.p50 / 4)
-    by_points = known(LengthRequest(log=log, reference_batch=1024, epochs_at=POINTS))
+    by_points = known(replace(asked, epochs_at=POINTS))
     assert by_points.steps_at(1024) == at_home
     further = by_points.steps_at(4096)
     assert further.quantiles.p50 == pytest.approx(at_home.quantiles.p50 / 4 * 60 / 44, rel=0.05)
@@ -137,26 +132,26 @@ def test_a_log_is_read_once_for_many_batches(tmp_path: Path, monkeypatch: pytest
         return converge(request)
 
     monkeypatch.setattr(from_log, "converge", counted)
-    length = known(LengthRequest(log=LogRequest(log_of(tmp_path, "step"), "loss=0.4"), reference_batch=32))
+    length = known(LengthOptions(log=log_of(tmp_path, "step"), target="loss=0.4", reference_batch=32))
     assert len({length.steps_at(batch).quantiles.p50 for batch in range(1, 200)}) == 199
     assert len(times) == 1
 
 
 def test_what_is_taken_for_granted_where_batches_are_compared() -> None:
-    assert "same steps" in known(LengthRequest(steps=9)).notes_where_batch_is_chosen[0]
-    assert "same epochs" in known(LengthRequest(epochs=9, samples=9)).notes_where_batch_is_chosen[0]
-    assert "same epochs" in known(LengthRequest(steps=9, reference_batch=8)).notes_where_batch_is_chosen[0]
-    law = LengthRequest(steps=9, reference_batch=8, critical_batch=99)
+    assert "same steps" in known(LengthOptions(steps=9)).notes_where_batch_is_chosen[0]
+    assert "same epochs" in known(LengthOptions(epochs=9, samples=9)).notes_where_batch_is_chosen[0]
+    assert "same epochs" in known(LengthOptions(steps=9, reference_batch=8)).notes_where_batch_is_chosen[0]
+    law = LengthOptions(steps=9, reference_batch=8, critical_batch=99)
     assert known(law).notes_where_batch_is_chosen == ()
-    assert known(LengthRequest(samples=9, epochs_at=POINTS)).notes_where_batch_is_chosen == ()
+    assert known(LengthOptions(samples=9, epochs_at=POINTS)).notes_where_batch_is_chosen == ()
 
 
 def test_steps_are_whole_and_at_least_one() -> None:
-    assert known(LengthRequest(steps=10, reference_batch=1)).steps_at(1000).quantiles.p50 == 1
+    assert known(LengthOptions(steps=10, reference_batch=1)).steps_at(1000).quantiles.p50 == 1
     doubtful = KnownLength(Quantiles(5, 10, 2000), "x", reference_batch=1).steps_at(1000)
     assert doubtful.quantiles == Quantiles(1, 1, 2)
     with pytest.raises(InvalidRequest, match="at least 1"):
-        known(LengthRequest(steps=10)).steps_at(0)
+        known(LengthOptions(steps=10)).steps_at(0)
 
 
 @pytest.mark.parametrize("text", ["4096", "x=3", "4096=", "0=3", "4096=-1", "4096=nan", "1.5=2"])
@@ -181,23 +176,23 @@ def test_points_are_batch_and_epochs(text: str) -> None:
 )
 def test_contradictory_lengths_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
-        LengthRequest(**fields)
+        LengthOptions(**fields)
 
 
 def test_points_that_make_no_law_are_refused() -> None:
     for points in ((POINTS[0],), (POINTS[0], POINTS[0])):
         with pytest.raises(InvalidRequest, match="two or more"):
-            length_of(LengthRequest(samples=9, epochs_at=points))
+            length_of(LengthOptions(samples=9, epochs_at=points))
     with pytest.raises(InvalidRequest, match="`critical_batch`"):
-        length_of(LengthRequest(steps=9, reference_batch=4, critical_batch=0))
+        length_of(LengthOptions(steps=9, reference_batch=4, critical_batch=0))
 
 
 def test_contradictions_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="once"):
-        LengthRequest(steps=1, epochs=1, samples=1)
+        LengthOptions(steps=1, epochs=1, samples=1)
     with pytest.raises(InvalidRequest, match="`samples`"):
-        LengthRequest(epochs=1)
+        LengthOptions(epochs=1)
     with pytest.raises(InvalidRequest, match="above 0"):
-        LengthRequest(epochs=0, samples=1)
+        LengthOptions(epochs=0, samples=1)
     with pytest.raises(InvalidRequest, match="at least 1"):
-        LengthRequest(samples=0)
+        LengthOptions(samples=0)

@@ -18,8 +18,7 @@ from foretrain.measuring.cuda_benchmarks import run_cuda_trials
 from foretrain.measuring.gpus import GpuReader
 from foretrain.measuring.local_all_reduce import time_all_reduce
 from foretrain.measuring.trials import Operand, Trial, trials
-from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
-from foretrain.prediction.operators.pricing import price
+from foretrain.prediction.operators.pricing import DEFAULT, operator_models, price
 from foretrain.serving.verbs.calibrating import learn_gpu, plain
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind, Op

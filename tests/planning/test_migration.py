@@ -13,7 +13,7 @@ from foretrain.convergence.curves import Floats
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.jobs.bill import billed_seconds_each
-from foretrain.jobs.job import JobOptions
+from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import Frontier, Plan, TwoPhases
 from foretrain.planning.selection import Limits
 from foretrain.units import GIGA, HOUR
@@ -122,9 +122,9 @@ def test_none_that_breaks_the_other_limit() -> None:
 
 def test_slow_checkpoints_and_starts_eat_the_gain() -> None:
     usual = planned(request(limits=Limits(5 * HOUR))).two_phases
-    slower = JobOptions(checkpoint_bytes_per_second=1e4)
+    slower = JobOptions(checkpoint_rate=1e4)
     later = planned(request(limits=Limits(5 * HOUR), options=slower)).two_phases
     assert usual is not None
     assert later is None or later.saved_usd < usual.saved_usd
-    hours = replace(slower, startup_seconds=1.5 * HOUR, checkpoint_bytes_per_second=None)
+    hours = replace(slower, startup=1.5 * HOUR, checkpoint_rate=None)
     assert planned(request(limits=Limits(5 * HOUR), options=hours)).two_phases is None

@@ -11,21 +11,21 @@ from tests.support.planned import planned, request, workload
 from tests.support.smaller_devices import with_memory
 
 from foretrain.answers import Infeasible
-from foretrain.jobs.batch_limits import BatchLimits
 from foretrain.jobs.configurations import (
     Configured,
     NoConfiguration,
     best_layout,
     configuration_space,
 )
-from foretrain.jobs.length import LengthRequest, length_of
+from foretrain.jobs.length import length_of
+from foretrain.jobs.options import BatchLimits, LengthOptions
 from foretrain.planning.launch_files.catalogue import launch_plan
 from foretrain.planning.machines import Machines, MachinesRequest, Shape, enumerate_machines
 from foretrain.planning.plan import plan
 from foretrain.planning.table import search_layouts
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.options import InputOptions
+from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.units import GIB, HOUR
 
 BATCH = 24
@@ -39,7 +39,7 @@ def offered(request: MachinesRequest = T4) -> tuple[Machines, ...]:
 
 
 def searched(machines: Iterable[Machines], batch: int = BATCH) -> dict[Shape, Configured | NoConfiguration]:
-    length = length_of(LengthRequest(epochs=10, samples=60_000))
+    length = length_of(LengthOptions(epochs=10, samples=60_000))
     assert length is not None
     listed = list(machines)
     space = configuration_space(
@@ -112,7 +112,7 @@ def test_a_plan_searches_layouts_where_the_batch_does_not_divide_evenly() -> Non
     """A batch of 3 over 8 GPUs: some would get no sample, so layers are divided instead."""
     asked = request(
         machines=MachinesRequest(("v100-sxm2-32gb",), ("aws",), most_devices=8),
-        length=LengthRequest(steps=1000),
+        length=LengthOptions(steps=1000),
         batches=BatchLimits(global_batch=3),
     )
     found = planned(asked)

@@ -15,27 +15,26 @@ from tests.support.planned import EPOCHS, FEW, planned, request, workload
 from tests.support.scenarios import predicted
 
 from foretrain.answers import Infeasible
-from foretrain.convergence.from_log import LogRequest
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Quantiles
 from foretrain.facts.offers import OfferQuery, offers_named, search
 from foretrain.facts.providers import billed_seconds, providers
-from foretrain.jobs.batch_limits import BatchLimits
-from foretrain.jobs.job import JobOptions, evaluated_each_epoch, job_of
-from foretrain.jobs.length import LengthRequest, length_of
+from foretrain.jobs.job import evaluated_each_epoch, job_of
+from foretrain.jobs.length import length_of
+from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.jobs.step_table import network_on
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.planning.selection import Limits, Verdict
 from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
 
-IMAGENET = LengthRequest(epochs=90, samples=1_281_167)
+IMAGENET = LengthOptions(epochs=90, samples=1_281_167)
 T4 = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=16)
 
 
@@ -159,7 +158,7 @@ def test_steps_are_those_of_predict(few: Frontier, place: int) -> None:
 @pytest.mark.parametrize("spot", [False, True])
 def test_jobs_are_those_of_predict(spot: bool) -> None:
     """Time, bill, energy and emissions of a plan, evaluations included, are those of the job of its steps."""
-    options = JobOptions(evaluation_samples=10_000, spot=spot)
+    options = JobOptions(eval_samples=10_000, spot=spot)
     found = planned(request(options=options, machines=replace(FEW, most_devices=4)))
     length = length_of(EPOCHS)
     assert length is not None
@@ -343,7 +342,7 @@ def test_a_global_batch_is_obeyed_and_shared_out_in_the_fewest_parts(global_batc
 def test_micro_batches_and_the_largest_global_batch_are_obeyed() -> None:
     four = planned(request(batches=BatchLimits(micro_batches=4)))
     assert {each.configuration.micro_batches for each in four.plans} == {4}
-    small = planned(request(batches=BatchLimits(most=200)))
+    small = planned(request(batches=BatchLimits(max_global_batch=200)))
     assert max(each.configuration.global_batch for each in small.plans) <= 200
     both = planned(request(batches=BatchLimits(micro_batches=5, global_batch=100)))
     assert {(each.configuration.global_batch, each.configuration.micro_batches) for each in both.plans} == {
@@ -445,7 +444,7 @@ def test_unknown_names(machines: MachinesRequest, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"length": LengthRequest()}, "the length of the job is missing"),
+        ({"length": LengthOptions()}, "the length of the job is missing"),
         ({"strategies": ("ddp", "tp")}, "not 'tp'"),
         ({"options": JobOptions(usd_per_hour=1.0)}, "plan uses the prices of the offers"),
         ({"options": JobOptions(region="us-east-1")}, "filter the machines by region"),
@@ -462,8 +461,8 @@ def test_steps_are_of_some_batch(tmp_path: Path) -> None:
     log.write_text(
         "step,loss\n" + "".join(f"{k},{2 * k**-0.3 + 0.1}\n" for k in range(10, 1000, 10)), encoding="utf-8"
     )
-    from_log = LengthRequest(log=LogRequest(log, "loss=0.4"))
-    for length in (LengthRequest(steps=1000), from_log):
+    from_log = LengthOptions(log=log, target="loss=0.4")
+    for length in (LengthOptions(steps=1000), from_log):
         with pytest.raises(InvalidRequest, match="`steps` requires `global_batch`"):
             plan(request(length=length))
     found = planned(request(length=from_log, batches=BatchLimits(global_batch=64), machines=T4))
@@ -474,9 +473,9 @@ def test_steps_are_of_some_batch(tmp_path: Path) -> None:
 
 def test_steps_are_counted_at_their_batch() -> None:
     """1,000 steps of 256 samples are 500 of 512, where nothing says that these take more epochs."""
-    at_one = planned(request(length=LengthRequest(steps=1000), batches=BatchLimits(global_batch=256)))
+    at_one = planned(request(length=LengthOptions(steps=1000), batches=BatchLimits(global_batch=256)))
     assert {each.configuration.steps for each in at_one.plans} == {1000}
-    length = LengthRequest(steps=1000, reference_batch=256)
+    length = LengthOptions(steps=1000, reference_batch=256)
     chosen_too = planned(request(length=length))
     for each in chosen_too.plans:
         assert each.configuration.steps == math.ceil(1000 * 256 / each.configuration.global_batch)
@@ -484,7 +483,7 @@ def test_steps_are_counted_at_their_batch() -> None:
 
 def test_reading_samples_takes_time(few: Frontier) -> None:
     """One worker that decodes JPEGs keeps eight GPUs waiting; a plan with it is never faster."""
-    slow = planned(request(input=InputOptions("imagenet", workers=1)))
+    slow = planned(request(input=InputOptions(dataset="imagenet", loader_workers=1)))
     usual = {each.hardware.name: each for each in few.plans}
     assert all(each.seconds.p50 >= usual[each.hardware.name].seconds.p50 for each in slow.plans)
     assert (

@@ -10,9 +10,8 @@ from tests.support.planned import EPOCHS, FEW, planned, request
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
-from foretrain.jobs.batch_limits import BatchLimits, smallest_batch
-from foretrain.jobs.job import JobOptions
-from foretrain.jobs.length import LengthRequest
+from foretrain.jobs.batch_limits import smallest_batch
+from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, StreamOptions, plan
 from foretrain.workloads.options import WorkloadRequest
@@ -69,7 +68,7 @@ def test_given_micro_batches_are_kept_rather_than_searching_layouts() -> None:
 
 
 def test_a_batch_is_no_larger_than_an_epoch() -> None:
-    found = planned(request(length=LengthRequest(epochs=100, samples=100)))
+    found = planned(request(length=LengthOptions(epochs=100, samples=100)))
     assert max(each.configuration.global_batch for each in found.plans) <= 100
     assert any("global batches up to 100 are compared" in note for note in found.notes)
 
@@ -82,7 +81,7 @@ def test_a_batch_is_no_larger_than_an_epoch() -> None:
             "`interruptions_per_day` must be finite and at least 0, got -1",
         ),
         (JobOptions(interruptions_per_day=float("nan")), "got nan"),
-        (JobOptions(checkpoint_every_seconds=0), "checkpoints must be more than 0 s of work apart, got 0 s"),
+        (JobOptions(checkpoint_every=0), "checkpoints must be more than 0 s of work apart, got 0 s"),
     ],
 )
 def test_what_makes_sense_on_no_machine_is_refused_and_not_called_infeasible(

@@ -8,18 +8,18 @@ from tests.support.planned import workload
 from tests.support.smaller_devices import with_memory
 
 from foretrain.facts.hardware import hardware
-from foretrain.jobs.batch_limits import BatchLimits, DeviceMemory, capacity_bytes
+from foretrain.jobs.batch_limits import DeviceMemory, capacity_bytes
 from foretrain.jobs.configurations import configuration_space
-from foretrain.jobs.job import JobOptions
-from foretrain.jobs.length import LengthRequest, length_of
+from foretrain.jobs.length import length_of
+from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.jobs.step_table import network_on
 from foretrain.planning.machines import Machines, MachinesRequest, enumerate_machines
 from foretrain.planning.table import JobConditions, evaluate, verify
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.workload import graph_at
 
 GPT2 = workload("gpt2")
@@ -46,7 +46,7 @@ def test_activations_are_recomputed_where_the_estimate_fits_but_the_simulation_d
     layout = layout_of("zero2", offered.devices, offered.devices_per_node)
     communicators = communicator_bytes(graph_at(GPT2, BATCH), layout, network_on(offered))
     machine = eight_with((estimate * 1.001 + communicators) / share)
-    length = length_of(LengthRequest(steps=1000))
+    length = length_of(LengthOptions(steps=1000))
     assert length is not None
     space = configuration_space(
         GPT2,
@@ -73,14 +73,14 @@ def test_activations_are_recomputed_where_the_estimate_fits_but_the_simulation_d
 
 def test_rows_that_are_not_selected_stay_as_they_are() -> None:
     machines = enumerate_machines(MachinesRequest(("t4",), ("aws",), most_devices=1)).machines
-    length = length_of(LengthRequest(epochs=10, samples=60_000))
+    length = length_of(LengthOptions(epochs=10, samples=60_000))
     assert length is not None
     shapes = {each.shape: each.hardware for each in machines}
     space = configuration_space(
         workload(),
         shapes.values(),
         length,
-        BatchLimits(most=1024),
+        BatchLimits(max_global_batch=1024),
         ("ddp",),
         OperatorCostModel(),
         InputOptions(),

@@ -20,7 +20,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.facts.offers import OfferQuery, search
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.jobs.stages import where_it_flattens
+from foretrain.jobs.epochs import where_it_flattens
 from foretrain.planning.two_phases.phases import (
     HandOver,
     PhasedJob,
@@ -28,12 +28,11 @@ from foretrain.planning.two_phases.phases import (
     cheapest_in_phases,
     fastest_in_phases,
 )
-from foretrain.prediction.cost_models.step_models import cost_model
-from foretrain.prediction.evaluation import evaluate
-from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

@@ -12,14 +12,12 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.answer import Prediction, StepAnswer
-from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
-from foretrain.prediction.evaluation import evaluate
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.throughput import Throughput, model_flop
+from foretrain.prediction.scenario import Throughput, evaluate, model_flop
 from foretrain.workloads.workload import Workload, traced
 
 HOST = HostModel(1e-5, 0.0, 1e-5, 1e-5, 0.0, 5e-6, 0.0, 1e-5, p10=0.8, p90=1.2, source="a host")
@@ -42,15 +40,15 @@ def step_of(*args: Any, **options: Any) -> StepAnswer:
 @pytest.mark.parametrize("dataset", [None, "cifar10", "imagenet-jpeg", "synthetic"])
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_parts_sum_to_the_step(model: CostModel | str, dataset: str | None, prefetch: bool) -> None:
-    step = step_of(model, InputOptions(dataset, "hdd", prefetch=prefetch))
+    step = step_of(model, InputOptions(dataset=dataset, storage="hdd", prefetch=prefetch))
     assert sum(part.seconds for part in step.parts) == pytest.approx(step.seconds.p50, rel=1e-9)
     assert step.seconds.p10 <= step.seconds.p50 <= step.seconds.p90
     assert all(part.source for part in step.parts)
 
 
 def test_loading_ahead_leaves_the_longer_and_in_turn_the_sum() -> None:
-    samples = InputOptions("imagenet", "hdd")  # 100 samples: 0.631 s
-    in_turn = InputOptions("imagenet", "hdd", workers=100, prefetch=False)
+    samples = InputOptions(dataset="imagenet", storage="hdd")  # 100 samples: 0.631 s
+    in_turn = InputOptions(dataset="imagenet", storage="hdd", loader_workers=100, prefetch=False)
     assert step_of(FixedSteps(1.0), samples).seconds.p50 == pytest.approx(1.0)
     slower = step_of(FixedSteps(0.1), samples)
     assert slower.seconds.p50 == pytest.approx(slower.input_seconds) == pytest.approx(0.631, rel=1e-3)
@@ -69,7 +67,7 @@ def test_phases_and_input_of_a_given_step() -> None:
 
 
 def test_phases_sum_to_the_step_where_nothing_else_counts() -> None:
-    step = step_of("roofline", InputOptions("synthetic"))
+    step = step_of("roofline", InputOptions(dataset="synthetic"))
     phases = step.forward_seconds + step.backward_seconds + step.optimizer_seconds
     assert phases == pytest.approx(step.seconds.p50)
 

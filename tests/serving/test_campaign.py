@@ -19,7 +19,6 @@ BROKEN = "import sys; sys.exit(int(sys.argv[1]) // 4)"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FORETRAIN_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FORETRAIN_STORE", raising=False)
     return tmp_path
 

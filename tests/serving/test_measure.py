@@ -23,6 +23,11 @@ from foretrain.store.runs import Run, Status
 STEPS = "import foretrain, time\nfor _ in range({steps}):\n    time.sleep(0.02)\n    foretrain.step()\n"
 
 
+def heed_interrupts() -> None:
+    """A shell starts background jobs, such as these tests, with SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Measuring:
     """Runs `foretrain measure` with a home of its own."""
 
@@ -43,6 +48,7 @@ class Measuring:
         return subprocess.Popen(
             self.command(*arguments),
             env=self.environment,
+            preexec_fn=heed_interrupts,  # noqa: PLW1509 - no threads here
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             **options,
@@ -60,8 +66,8 @@ class Measuring:
 
 
 @pytest.fixture
-def measuring(tmp_path: Path) -> Measuring:
-    return Measuring(tmp_path / "home")
+def measuring(own_home: Path) -> Measuring:
+    return Measuring(own_home)
 
 
 def test_output_and_exit_code_are_those_of_the_command(measuring: Measuring) -> None:
@@ -269,7 +275,6 @@ mount -t tmpfs -o size=600k tmpfs {home}
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_full_disk_loses_neither_the_run_nor_the_exit_code(measuring: Measuring) -> None:
-    measuring.home.mkdir(exist_ok=True)
     fill = f"open({str(measuring.home / 'big')!r}, 'wb').write(bytes(10_000_000))"
     code = (
         f"{STEPS.format(steps=60)}\ntry:\n    {fill}\nexcept OSError: pass\n{STEPS.format(steps=60)}exit(5)"

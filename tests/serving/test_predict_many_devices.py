@@ -13,7 +13,7 @@ from tests.support.trace_events import check_trace
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import network_of
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.serving.cli.predict import COMMAND
 
 PAIRS = Path(__file__).parents[2] / "docs" / "examples" / "nvlink-pairs-topology.txt"

@@ -120,7 +120,11 @@ def test_a_server_refuses_user_code_behind_a_workload_file(tmp_path: Path) -> No
         ("epochs: 2", {"steps": 9}, {"steps": 9, "epochs": None}),
         ("target: loss=1\nlog: a.csv", {"steps": 9}, {"steps": 9, "target": None, "log": None}),
         ("target: loss=1\nlog: /a.csv", {"target": "loss=2"}, {"target": "loss=2", "log": Path("/a.csv")}),
-        ("steps: 9\nepochs_at: [32=1, 64=2]", {"steps": 5}, {"steps": 5, "epochs_at": ("32=1", "64=2")}),
+        (
+            "steps: 9\nepochs_at: [32=1, 64=2]",
+            {"steps": 5},
+            {"steps": 5, "epochs_at": ((32, 1.0), (64, 2.0))},
+        ),
     ],
 )
 def test_alternatives_of_what_is_given_are_not_taken_from_the_file(

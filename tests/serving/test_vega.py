@@ -57,6 +57,9 @@ def test_times_in_the_units_people_use() -> None:
     assert texts(8 * MINUTE, 7 * HOUR, Quantity.TIME, 5) == ["10 min", "30 min", "2 h", "6 h"]
     assert texts(20 * HOUR, 50 * DAY, Quantity.TIME, 9) == ["1 d", "2 d", "4 d", "7 d", "14 d", "30 d"]
     assert texts(0.5, 40 * YEAR, Quantity.TIME, 6) == ["10 s", "10 min", "6 h", "7 d", "1 y"]
+    assert texts(9e-3, 2, Quantity.TIME, 6) == ["10 ms", "30 ms", "100 ms", "300 ms", "1 s"]
+    assert texts(0.09, 2, Quantity.TIME, 6) == ["100 ms", "200 ms", "500 ms", "1 s", "2 s"]
+    assert texts(0.09, 2, Quantity.TIME, 2) == ["100 ms", "1 s"]
 
 
 def test_a_short_range_of_time_gets_even_ticks() -> None:
@@ -74,6 +77,7 @@ def test_money() -> None:
     assert texts(0.4, 60, Quantity.MONEY, 9) == ["$0.50", "$1", "$2", "$5", "$10", "$20", "$50"]
     assert texts(0.4, 60, Quantity.MONEY, 5) == ["$1", "$3", "$10", "$30"]
     assert texts(800, 3e6, Quantity.MONEY, 5) == ["$1,000", "$10,000", "$100k", "$1M"]
+    assert texts(0, 1.5e5, Quantity.MONEY, 4, is_log=False) == ["$0", "$50k", "$100k", "$150k"]
     assert texts(21, 24, Quantity.MONEY, 5) == ["$21", "$22", "$23", "$24"]
     assert texts(0.001, 0.02, Quantity.MONEY, 4) == ["$0.001", "$0.003", "$0.01"]
 

@@ -8,14 +8,13 @@ from functools import cache
 import numpy as np
 
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.collectives.network import network_of
-from foretrain.prediction.cost_models.priced_step import CallTimes
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import CallTimes, OperatorCostModel
 from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -37,7 +36,7 @@ def step_of(spelled: str, gradient_elements: Sequence[int] = ()) -> Graph:
         Buffer(number, backward[number], len(calls), Role.GRADIENT, f"layers.{number}.weight")
         for number in range(len(specs))
     )
-    return Graph(specs, calls, buffers, (), 1, 1, 0, {})
+    return Graph(specs, calls, buffers, (), 1, 1, 0)
 
 
 def times(*device: float) -> CallTimes:

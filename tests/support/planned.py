@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretrain.jobs.length import LengthRequest
+from foretrain.jobs.options import LengthOptions
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanRequest, plan
@@ -12,7 +12,7 @@ from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload
 
-EPOCHS = LengthRequest(epochs=200_000, samples=60_000)
+EPOCHS = LengthOptions(epochs=200_000, samples=60_000)
 """Long enough for a small model that starting the machines hardly counts."""
 FEW = MachinesRequest(gpus=("t4", "v100", "a10g"), clouds=("aws", "gcp"), most_devices=16)
 
@@ -23,7 +23,7 @@ def workload(model: str = "mnist-cnn", precision: str | None = "fp32") -> Worklo
 
 
 def request(
-    model: str = "mnist-cnn", length: LengthRequest = EPOCHS, machines: MachinesRequest = FEW, **more: Any
+    model: str = "mnist-cnn", length: LengthOptions = EPOCHS, machines: MachinesRequest = FEW, **more: Any
 ) -> PlanRequest:
     """A job on a few kinds of machines of two clouds."""
     return PlanRequest(workload(model), length, machines=machines, **more)

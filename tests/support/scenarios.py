@@ -6,11 +6,11 @@ from typing import Any
 
 from foretrain.facts.hardware import Cluster, Hardware, cluster, hardware
 from foretrain.prediction.answer import Prediction
-from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
-from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.cost_models import CostModel, OperatorCostModel
+from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import predict
-from foretrain.prediction.scenario import Parallelism, Scenario, StepContext, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.scenario import Scenario, StepContext, step_context
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretrain.facts.devices import Device
-from foretrain.prediction.cost_models.priced_step import PricedStep
-from foretrain.prediction.cost_models.step_models import NO_HOST, CostModel
-from foretrain.prediction.operators._base import Confidence, Knowledge
+from foretrain.prediction.cost_models import NO_HOST, CostModel, PricedStep
 from foretrain.prediction.operators.listing import KINDS, PHASES, listing_of
-from foretrain.prediction.operators.pricing import PricedOps
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, PricedOps
 from foretrain.workloads.graph import Graph, Phase
 
 CLOCK = Confidence(Knowledge.MEASURED, 1.0, 1.1, "a clock")

@@ -12,10 +12,9 @@ import pytest
 from tests.support.hand_made_steps import gpt2, graph
 
 from foretrain.prediction import strategies
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies import catalogue
-from foretrain.prediction.strategies._base import ExchangeSeconds, Strategy
+from foretrain.prediction.strategies import strategy
 from foretrain.prediction.strategies.context import context_parallel
 from foretrain.prediction.strategies.data_parallel import data_parallel
 from foretrain.prediction.strategies.expert import expert_parallel
@@ -23,6 +22,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.sharded import sharded
 from foretrain.prediction.strategies.single_process import single_process
+from foretrain.prediction.strategies.strategy import ExchangeSeconds, Strategy
 from foretrain.prediction.strategies.tensor import tensor_parallel
 from foretrain.testing import RegisteredStrategySuite, StrategySuite
 from foretrain.workloads.graph import Graph
@@ -123,7 +123,7 @@ class TestRegisteredStrategies(RegisteredStrategySuite):
     """Everything in the registry."""
 
     def strategies(self) -> Sequence[Strategy]:
-        return list(catalogue.strategies().values())
+        return list(strategy.strategies().values())
 
     def graphs(self) -> Sequence[Graph]:
         return small_models()
@@ -131,7 +131,7 @@ class TestRegisteredStrategies(RegisteredStrategySuite):
 
 def test_the_registry_has_all_strategies() -> None:
     names = {"tensor", "context", "expert", "pipeline", "ddp", "zero", "dp", "parameter-server"}
-    assert set(catalogue.strategies()) == names
+    assert set(strategy.strategies()) == names
 
 
 def _named_strategies() -> set[str]:
@@ -212,7 +212,7 @@ class _OfNeverAlone(RegisteredStrategySuite):
     __test__ = False
 
     def strategies(self) -> Sequence[Strategy]:
-        return [catalogue.strategies()["never-alone"]]
+        return [strategy.strategies()["never-alone"]]
 
     def graphs(self) -> Sequence[Graph]:
         return [graph("mnist-cnn")]
@@ -227,5 +227,5 @@ class _OfNeverAlone(RegisteredStrategySuite):
     ],
 )
 def test_the_suite_of_the_registry_finds_what_is_wrong(check: str) -> None:
-    with catalogue.registered(_NeverAlone()), pytest.raises(AssertionError):
+    with strategy.registered(_NeverAlone()), pytest.raises(AssertionError):
         getattr(_OfNeverAlone(), check)()

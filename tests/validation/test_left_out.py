@@ -15,7 +15,7 @@ from validation.transfer.judging import SOURCES, judge_all
 
 import foretrain
 from foretrain.facts.calibrations import calibration_content, calibrations_instead, shipped_calibration
-from foretrain.prediction.memory.calibration import memory_calibration
+from foretrain.prediction.memory.estimate import memory_calibration
 from foretrain.prediction.operators import matrix, mixed_precision
 
 _VISION: dict[str, Any] = {

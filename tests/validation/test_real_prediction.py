@@ -10,7 +10,7 @@ from validation.real_calibration import COLLECTIVES, Calibration, Curve, Solo
 from validation.real_cases import BATCHES, CAPS, MICRO_BATCHES, RealCase, cases
 from validation.real_prediction import call_seconds, graph_of_model, predicted_seconds
 
-from foretrain.prediction.strategies.gradients import parameter_bytes
+from foretrain.prediction.strategies.program import parameter_bytes
 
 FORWARD, BACKWARD, UPDATE = 0.1, 0.2, 0.04
 FREE = Curve((1.0, 2.0), (1e-12, 1e-12), (0.0, 0.0))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.mixed_precision import under
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Kind
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

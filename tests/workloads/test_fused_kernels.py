@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from foretrain.workloads.example import Example
+from foretrain.workloads.executed import executed_fusion
 from foretrain.workloads.fused_kernels import FUSED, PRODUCTS, fuse_kernels
-from foretrain.workloads.fusion import executed_fusion
 from foretrain.workloads.graph import Call, Graph, Phase, Role
 from foretrain.workloads.ops import Direction, Kind
 from foretrain.workloads.options import ResolvedOptions

@@ -121,7 +121,7 @@ def step(*operators: str, saved_by: str) -> Graph:
         buffer._replace(dies=last[number]) if buffer.born >= 0 else buffer
         for number, buffer in enumerate(buffers)
     ]
-    return Graph(specs, tuple(calls), tuple(living), (), 1, 1, 0, {})
+    return Graph(specs, tuple(calls), tuple(living), (), 1, 1, 0)
 
 
 def test_only_the_product_is_saved_of_a_chain_of_pointwise_operators() -> None:

@@ -15,9 +15,9 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import hardware
 from foretrain.jobs.predict import JobPrediction
-from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.lifetimes import Part as MemoryPart
-from foretrain.prediction.operators.pricing import peak_flop_per_second
+from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.spread import StepTraits
 from foretrain.serving import verbs

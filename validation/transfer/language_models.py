@@ -200,7 +200,7 @@ def _bridge_case(row: Mapping[str, str], rate: float, releases: int) -> Transfer
         "micro_batches": batch // (replicas * micro_batch),
         "seq_len": length,
         **(LORA if is_lora else MEGATRON),
-        "framework": "megatron",
+        "framework": "nemo",
     }
     if precision == "fp8":
         settings["fp8_scaling"] = _BRIDGE_SCALINGS[row["precision"]]

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from foretrain.convergence.curves import Curve, Direction, Target, parse_target
 from foretrain.convergence.forecast import Convergence, ConvergenceRequest, forecast, planned
 from foretrain.convergence.history import History
 from foretrain.convergence.logs import Log, read_history, read_log
+from foretrain.convergence.options import LogRequest
 from foretrain.convergence.schedules import Schedule, logged_schedule, parse_schedule
 from foretrain.errors import InvalidRequest
 
 _NOTED = 3
 _PERCENT = 100.0
-
-
-@dataclass(frozen=True)
-class LogRequest:
-    """What `foretrain converge` is asked."""
-
-    log: Path
-    target: str
-    planned_steps: float | None = None
-    schedule: str | None = None
-    history: Path | None = None
-    direction: str | None = None
 
 
 def converge(request: LogRequest) -> Convergence:

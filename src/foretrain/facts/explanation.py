@@ -10,8 +10,8 @@ from foretrain.encoding import encode
 from foretrain.errors import UnknownName
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import devices, family
+from foretrain.facts.hardware import nodes
 from foretrain.facts.links import links, topologies
-from foretrain.facts.nodes import nodes
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import BillingRule, providers
 from foretrain.facts.sheets import Fact, Kind, Sheet, Source, quantities, sources

@@ -28,7 +28,8 @@ class Framework:
     in half precision ("" leaves it to the strategy), `optimizer` its default update.
     `recomputes_whole_blocks` is False where a checkpointed block stops as soon as it has what the backward
     pass needs, as `torch.utils.checkpoint` does. `sequence_parallel`: tensor parallelism divides operators
-    between layers by tokens. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
+    between layers by tokens. `overlaps_tensor_exchanges`: its recipes run those of divided layers beside
+    their own products. `casts_fp8_weights_once`: FP8 copies of weights are made once per step, not for
     every micro-batch; `fuses_fp8_casts`: norms and activations write their results in FP8; `fp8_scaling` its
     default of that option. `timed_host`: its
     launches were timed and are slower than plain PyTorch's; `host_factor` is host time per launch over that
@@ -49,6 +50,7 @@ class Framework:
     optimizer: str | None
     recomputes_whole_blocks: bool
     sequence_parallel: bool
+    overlaps_tensor_exchanges: bool
     casts_fp8_weights_once: bool
     fuses_fp8_casts: bool
     fp8_scaling: str
@@ -103,6 +105,7 @@ def _framework(name: str, row: dict[str, Any]) -> Framework:
         optimizer=row.get("optimizer"),
         recomputes_whole_blocks=row["recomputes_whole_blocks"],
         sequence_parallel=row["sequence_parallel"],
+        overlaps_tensor_exchanges=row.get("overlaps_tensor_exchanges", False),
         casts_fp8_weights_once=row["casts_fp8_weights_once"],
         fuses_fp8_casts=row["fuses_fp8_casts"],
         fp8_scaling=row.get("fp8_scaling", "delayed"),

@@ -16,106 +16,17 @@ that is wrongly estimated as too large is not reconsidered.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import cache
-from itertools import count, takewhile
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device
 from foretrain.facts.running import LARGEST_BATCH, LARGEST_BATCH_TOKENS, default
-from foretrain.prediction.memory.calibration import memory_calibration
-from foretrain.prediction.memory.estimate import context_bytes, estimate_memory
+from foretrain.prediction.memory.estimate import context_bytes, estimate_memory, memory_calibration
 from foretrain.prediction.memory.lifetimes import first_products
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Graph, Role
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """A fixed batch of each device and step, a fixed global batch, or any global batch up to `most`.
-
-    `micro_batches` are equal parts of the batch of each device, as in `predict`.
-    """
-
-    batch: int | None = None
-    micro_batches: int | None = None
-    global_batch: int | None = None
-    most: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("batch", "micro_batches", "global_batch", "most"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                field = "max_global_batch" if name == "most" else name
-                raise InvalidRequest(f"`{field}` must be at least 1, got {value}")
-        if self.batch is not None and self.global_batch is not None:
-            raise InvalidRequest("give `batch` (of each device) or `global_batch`, not both")
-        if self.global_batch is not None and self.global_batch > self.largest:
-            raise InvalidRequest(
-                f"`global_batch` {self.global_batch} exceeds `max_global_batch` {self.most}: give one of them"
-            )
-        for field, size in (("batch", self.batch), ("global_batch", self.global_batch)):
-            if size is not None and size % (self.micro_batches or 1):
-                raise InvalidRequest(
-                    f"`{field}` {size} does not split into {self.micro_batches} equal micro-batches"
-                )
-
-    @property
-    def micro_batch(self) -> int | None:
-        """The micro-batch of each device, where its batch is given."""
-        return None if self.batch is None else self.batch // (self.micro_batches or 1)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the global batch is to be chosen and has no upper limit."""
-        return self.batch is None and self.global_batch is None and self.most is None
-
-    def up_to(self, most: int) -> BatchLimits:
-        """The same with a largest global batch, unless the limits already imply one."""
-        return replace(self, most=most) if self.is_open else self
-
-    @property
-    def largest(self) -> float:
-        """The largest global batch allowed."""
-        return math.inf if self.most is None else self.most
-
-    def rounds(self, batch: int, devices: int) -> list[int]:
-        """The allowed numbers of micro-batches, each of `batch` samples per device."""
-        samples = batch * devices
-        if self.global_batch is not None:
-            rounds, left = divmod(self.global_batch, samples)
-            counts = [rounds] if rounds and not left else []
-        elif self.micro_batches is not None or self.batch is not None or self.most is None:
-            counts = [self.micro_batches or 1]
-        else:
-            counts = [1 << power for power in range((self.most // samples).bit_length())]
-        return [each for each in counts if each * samples <= self.largest and self._is_allowed(each)]
-
-    def sizes(self, counts: Iterable[int]) -> Iterator[int]:
-        """Micro-batches of a device to compare on these numbers of devices, ascending: powers of two.
-
-        Where the global batch is given: the largest divisor of each device's share in every octave.
-        """
-        if self.micro_batch is not None:
-            yield self.micro_batch
-        elif self.global_batch is not None:
-            shares = [self.global_batch // count for count in counts if self.global_batch % count == 0]
-            yield from sorted({size for share in shares for size in self._parts(share)})
-        else:
-            yield from takewhile(lambda size: size <= self.largest, (1 << power for power in count()))
-
-    def _parts(self, share: int) -> Iterable[int]:
-        """Sizes of equal micro-batches of the share of one device."""
-        if self.micro_batches is not None:
-            return [] if share % self.micro_batches else [share // self.micro_batches]
-        divisors = (size for size in range(1, share + 1) if share % size == 0)
-        return {size.bit_length(): size for size in divisors}.values()
-
-    def _is_allowed(self, rounds: int) -> bool:
-        return self.micro_batches is None or rounds == self.micro_batches
 
 
 def small_step(workload: Workload) -> Graph:

@@ -27,19 +27,21 @@ from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.jobs.batch_limits import BatchLimits, capacity_bytes, largest_batch
+from foretrain.jobs.batch_limits import capacity_bytes, largest_batch
 from foretrain.jobs.job import Steps, StepSummary
 from foretrain.jobs.length import Length
+from foretrain.jobs.options import BatchLimits
 from foretrain.jobs.step_table import StepTable, network_on, on_device, step_table, with_weights_stored
-from foretrain.prediction.cost_models.step_models import CostModel, cost_model
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import (
     chance_to_exceed,
     communicator_bytes,
     estimate_memory,
     out_of_memory_probability,
 )
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.catalogue import DEFAULT
+from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.search.sketch import sharded_seconds
 from foretrain.prediction.spread import (
     KnowledgeClass,
@@ -47,21 +49,19 @@ from foretrain.prediction.spread import (
     surprise,
     traits_of,
 )
-from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.prediction.step.parallel import Environment
 from foretrain.prediction.stragglers import default_jitter, slowdown
-from foretrain.prediction.strategies._base import MixedPrecision
-from foretrain.prediction.strategies.catalogue import layout_of, plan_words, shards_state
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import fixed_precision
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
+from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of, plan_words, shards_state
 from foretrain.units import format_bytes
 from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from foretrain.prediction.evaluation import Evaluation
+    from foretrain.prediction.scenario import Evaluation
 
 PLAIN = "ddp"
 _EQUAL = 0.02
@@ -503,8 +503,8 @@ def _with_memory(
 
 
 def _evaluated(table: StepTable, hardware: Hardware, candidate: Candidate) -> Evaluation | None:
-    from foretrain.prediction.evaluation import evaluate
-    from foretrain.prediction.scenario import Parallelism, StepConfiguration, step_context
+    from foretrain.prediction.options import Parallelism
+    from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
 
     parallelism = Parallelism(links=hardware.links, network=hardware.network)
     context = step_context(table.workload, hardware, parallelism, table.cost_model, table.input)
@@ -520,7 +520,8 @@ def best_layout(
     workload: Workload, model: CostModel, hardware: Hardware, global_batch: int, input_options: InputOptions
 ) -> Evaluation | None:
     """The fastest of all layouts (data, tensor, pipeline ...) on some hardware; None if none fits."""
-    from foretrain.prediction.scenario import Parallelism, step_context
+    from foretrain.prediction.options import Parallelism
+    from foretrain.prediction.scenario import step_context
     from foretrain.prediction.search.search import search
 
     parallelism = Parallelism(links=hardware.links, network=hardware.network)

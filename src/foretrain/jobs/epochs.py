@@ -1,18 +1,30 @@
-"""Epochs: what one takes, and how many a target needs as the batch grows."""
+"""Epochs: what one takes, how many a target needs as the batch grows, and what a batch is worth in a stage.
+
+In a stage of critical batch size B_c, the steps a batch B needs are S(B) = S_min (1 + B_c / B) (S. McCandlish
+et al., "An Empirical Model of Large-Batch Training", arXiv:1812.06162), so a step of progress at the
+reference batch takes, at another batch,
+
+    seconds = own step seconds · (1 + B_c / B) / (1 + B_c / B_reference)
+
+The critical batch grows as the loss falls: in the steep part large batches are wasted, in the flat tail not.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from foretrain.convergence.batch_size import BatchSizeLaw, fit_batch_size_law
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.jobs.options import BatchPoint
 from foretrain.prediction.answer import Prediction
 
-BatchPoint = tuple[int, float]
 """A global batch, and the epochs it takes to the target."""
 _CHECKED_FROM = 3
 
@@ -108,18 +120,6 @@ def fitted_epochs(points: Iterable[BatchPoint]) -> FittedEpochs:
     return FittedEpochs(fit_batch_size_law([batch for batch, _ in listed], [epochs for _, epochs in listed]))
 
 
-def parse_batch_point(text: str) -> BatchPoint:
-    """BATCH=EPOCHS, as a user writes it."""
-    batch, _, epochs = text.partition("=")
-    try:
-        point = int(batch), float(epochs)
-    except ValueError:
-        raise InvalidRequest(f"{text!r} is not BATCH=EPOCHS, e.g. 4096=64") from None
-    if point[0] < 1 or not (math.isfinite(point[1]) and point[1] > 0):
-        raise InvalidRequest(f"{text!r}: the batch must be at least 1 and the epochs finite and above 0")
-    return point
-
-
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """The steps of an epoch, their time, and the bytes of all messages between devices."""
@@ -142,3 +142,42 @@ def epoch_in_steps(samples: int, global_batch: int, step: Quantiles, moved_bytes
         raise InvalidRequest(f"`samples` must be at least 1, got {samples}")
     steps = math.ceil(samples / global_batch)
     return Epoch(samples, steps, step.scale(steps), moved_bytes * steps)
+
+
+def where_it_flattens(steps: ArrayLike, values: ArrayLike) -> float:
+    """The step at which a falling or rising curve is farthest from the straight line between its ends.
+
+    From there on a step makes less progress than the average step. Valid for smooth (e.g. fitted) curves; a
+    straight line raises `InvalidRequest`.
+    """
+    at, height = np.asarray(steps, float), np.asarray(values, float)
+    if at.ndim != 1 or at.shape != height.shape or len(at) < 3 or not (np.diff(at) > 0).all():
+        raise InvalidRequest("a curve needs three or more points, steps rising, each with its value")
+    if not np.isfinite(height).all():
+        raise InvalidRequest("a curve needs finite values; remove the others")
+    change = height[-1] - height[0]
+    if change == 0:
+        raise InvalidRequest("the curve ends where it began: it has no steep part")
+    ahead = (height - height[0]) / change - (at - at[0]) / (at[-1] - at[0])
+    if not ahead.max() > 1e-9:
+        raise InvalidRequest("the curve never flattens: it ends at least as steep as it began")
+    return float(at[np.argmax(ahead)])
+
+
+def progress_step_seconds(
+    step_seconds: float, batch: float, reference_batch: float, critical_batches: Sequence[float]
+) -> tuple[float, ...]:
+    """Seconds of a step of progress at the reference batch, trained with `batch`, for each stage."""
+    for name, value in (
+        ("step_seconds", step_seconds),
+        ("batch", batch),
+        ("reference_batch", reference_batch),
+    ):
+        if not (math.isfinite(value) and value > 0):
+            raise InvalidRequest(f"{name} must be finite and above 0, got {value}")
+    if not all(math.isfinite(critical) and critical >= 0 for critical in critical_batches):
+        raise InvalidRequest(f"critical batch sizes must be finite and at least 0, got {critical_batches}")
+    return tuple(
+        step_seconds * (1 + critical / batch) / (1 + critical / reference_batch)
+        for critical in critical_batches
+    )

@@ -21,6 +21,7 @@ from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, 
 from foretrain.facts.sheets import Kind
 from foretrain.jobs.bill import Energy, Price, energy_of_all, price_of_all
 from foretrain.jobs.interruptions import Interrupted, best_interval, interrupted, interruptions, losses
+from foretrain.jobs.options import JobOptions
 from foretrain.prediction.answer import Prediction
 
 TRAINING, PERHAPS = "training", "training that may be needed"
@@ -41,36 +42,6 @@ class Steps:
             raise InvalidRequest(
                 f"a job has a finite number of steps, at least 1; got {self.quantiles.p50:g}"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """How a job is run; None takes the default of `facts.running`, or leaves the part out.
-
-    `usd_per_hour` is for all machines together, `interruptions_per_day` for each machine,
-    `checkpoint_every_seconds` counts time of work. Without `evaluate_every` (in steps) a job is evaluated
-    once, at its end.
-    """
-
-    startup_seconds: float | None = None
-    checkpoint_every_seconds: float | None = None
-    checkpoint_bytes_per_second: float | None = None
-    checkpoint_fixed_seconds: float | None = None
-    interruptions_per_day: float | None = None
-    spot: bool = False
-    usd_per_hour: float | None = None
-    region: str | None = None
-    evaluation_samples: int | None = None
-    evaluate_every: int | None = None
-
-    def __post_init__(self) -> None:
-        rate, every = self.checkpoint_bytes_per_second, self.evaluate_every
-        if rate is not None and not rate > 0:
-            raise InvalidRequest(f"the checkpoint rate must be above 0 bytes/s, got {rate:g}")
-        if self.evaluation_samples is not None and self.evaluation_samples < 1:
-            raise InvalidRequest(f"an evaluation needs at least 1 sample, got {self.evaluation_samples}")
-        if every is not None and every < 1:
-            raise InvalidRequest(f"evaluations must be at least 1 step apart, got {every}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +161,10 @@ def job_of(prediction: Prediction, steps: Steps, options: JobOptions | None = No
 
 
 def evaluated_each_epoch(options: JobOptions, samples: int | None, global_batch: int) -> JobOptions:
-    """The same options with one evaluation per epoch of `samples`, unless `evaluate_every` is given."""
-    if options.evaluation_samples is None or options.evaluate_every is not None or samples is None:
+    """The same options with one evaluation per epoch of `samples`, unless `eval_every` is given."""
+    if options.eval_samples is None or options.eval_every is not None or samples is None:
         return options
-    return replace(options, evaluate_every=math.ceil(samples / global_batch))
+    return replace(options, eval_every=math.ceil(samples / global_batch))
 
 
 def job_time(step: StepSummary, steps: Steps, devices: int, nodes: int, options: JobOptions) -> JobTime:
@@ -206,7 +177,7 @@ def job_time(step: StepSummary, steps: Steps, devices: int, nodes: int, options:
     work = sum(part.value for part in working)
     each = _seconds_to_save(step, options)
     stops = interruptions(devices, nodes, options.spot, options.interruptions_per_day)
-    every = options.checkpoint_every_seconds
+    every = options.checkpoint_every
     if every is None:
         every = best_interval(each.p50, stops, work)
     restart = starting.value + each.p50
@@ -265,8 +236,8 @@ def uncertainty(parts: Iterable[Part]) -> tuple[Uncertainty, ...]:
 
 
 def _starting(options: JobOptions) -> Part:
-    if options.startup_seconds is not None:
-        return Part(STARTING, options.startup_seconds, "start-up as given")
+    if options.startup is not None:
+        return Part(STARTING, options.startup, "start-up as given")
     known = default(STARTUP)
     return _part(STARTING, known.quantiles, f"start-up ({known.kind}: {known.source})")
 
@@ -293,17 +264,17 @@ def _training(step: StepSummary, steps: Steps) -> list[Part]:
 
 def _evaluating(step: StepSummary, steps: Steps, options: JobOptions) -> list[Part]:
     """Forward passes over the evaluation samples; they err as the steps do."""
-    if options.evaluation_samples is None:
+    if options.eval_samples is None:
         return []
-    times = 1 if options.evaluate_every is None else max(1, steps.quantiles.p50 // options.evaluate_every)
-    passes = times * math.ceil(options.evaluation_samples / step.global_batch)
+    times = 1 if options.eval_every is None else max(1, steps.quantiles.p50 // options.eval_every)
+    passes = times * math.ceil(options.eval_samples / step.global_batch)
     seconds = step.seconds.scale(step.forward_seconds / step.seconds.p50 * passes)
     return [_part(EVALUATING, seconds, STEP_TIME)]
 
 
 def _seconds_to_save(step: StepSummary, options: JobOptions) -> Quantiles:
     """Time of a checkpoint: a fixed part, and its bytes at the rate they are written."""
-    rates = _given_or(options.checkpoint_bytes_per_second, CHECKPOINT_RATE)
+    rates = _given_or(options.checkpoint_rate, CHECKPOINT_RATE)
     fixed = _given_or(options.checkpoint_fixed_seconds, CHECKPOINT_FIXED)
     return Quantiles(
         fixed.p10 + step.state_bytes / rates.p90,
@@ -324,7 +295,7 @@ def _steps_between(interval_seconds: float, step: StepSummary, steps: Steps) -> 
 
 def _saving(lost: Interrupted, each: Quantiles, options: JobOptions) -> Part:
     known = default(CHECKPOINT_RATE)
-    given = options.checkpoint_bytes_per_second is not None
+    given = options.checkpoint_rate is not None
     source = "time of a checkpoint" + (", rate as given" if given else f" ({known.kind}: {known.source})")
     return _part(SAVING, each.scale(lost.checkpoints), source)
 

@@ -22,89 +22,18 @@ import numpy as np
 from foretrain.convergence.batch_size import KIND, penalty_of
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.jobs.epochs import (
-    BatchPoint,
-    CriticalBatch,
-    EpochsByBatch,
-    FittedEpochs,
-    fitted_epochs,
-)
+from foretrain.jobs.epochs import CriticalBatch, EpochsByBatch, FittedEpochs, fitted_epochs, where_it_flattens
 from foretrain.jobs.job import Steps
-from foretrain.jobs.stages import where_it_flattens
+from foretrain.jobs.options import LengthOptions
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
-    from foretrain.convergence.from_log import LogRequest
 
 
 _CURVE_POINTS = 400
 _ROUNDING = 1e-12
 """Rounding error of a whole number of steps."""
 _GROWTH_FIELDS = "; give `critical_batch` and `reference_batch`, or `epochs_at`, to model how epochs grow"
-
-
-@dataclass(frozen=True)
-class LengthRequest:
-    """The length of a job, given by at most one of `steps`, `epochs` and `log`.
-
-    `epochs_at` (epochs to target by global batch) may take their place. Together with `steps` or `log` and
-    their `reference_batch`, its points only state how epochs grow, as `critical_batch` does.
-    """
-
-    steps: int | None = None
-    epochs: float | None = None
-    samples: int | None = None
-    log: LogRequest | None = None
-    epochs_at: tuple[BatchPoint, ...] = ()
-    critical_batch: float | None = None
-    reference_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        given = [name for name in ("steps", "epochs", "log") if getattr(self, name) is not None]
-        if self.steps is not None and self.steps < 1:
-            raise InvalidRequest(f"`steps` must be at least 1, got {self.steps}")
-        if len(given) > 1 or (self.epochs is not None and self.epochs_at):
-            raise InvalidRequest(
-                "give the length of the job once: `steps`, `epochs`, `epochs_at`, or `target` with `log`"
-            )
-        if self.epochs is not None and not (math.isfinite(self.epochs) and self.epochs > 0):
-            raise InvalidRequest(f"`epochs` must be finite and above 0, got {self.epochs:g}")
-        if self.samples is not None and self.samples < 1:
-            raise InvalidRequest(f"`samples` must be at least 1, got {self.samples}")
-        if self.samples is None and (self.epochs is not None or (self.epochs_at and not given)):
-            field = "epochs" if self.epochs is not None else "epochs_at"
-            raise InvalidRequest(f"`{field}` requires `samples`, the samples of an epoch; or give `steps`")
-        self._check_batches(bool(given))
-
-    def _check_batches(self, holds_at_a_batch: bool) -> None:
-        reference = self.reference_batch
-        if reference is not None and reference < 1:
-            raise InvalidRequest(f"`reference_batch` must be at least 1, got {reference}")
-        if self.critical_batch is not None and self.epochs_at:
-            raise InvalidRequest("`critical_batch` and `epochs_at` state the same: give one of them")
-        if self.critical_batch is not None and reference is None:
-            raise InvalidRequest(
-                "`critical_batch` requires `reference_batch`, the global batch at which the length holds"
-            )
-        if reference is not None and not holds_at_a_batch:
-            raise InvalidRequest(
-                "`reference_batch` is the global batch of `steps`, `epochs` or `log`: give one of them"
-                + (", or omit it: `epochs_at` names its own batch sizes" if self.epochs_at else "")
-            )
-        if self.epochs_at and holds_at_a_batch and reference is None:
-            raise InvalidRequest(
-                "`epochs_at` with `steps` or `log` requires `reference_batch`, the global batch of these"
-            )
-
-    @property
-    def is_to_a_target(self) -> bool:
-        """Whether the job ends at a target rather than after a given number of steps."""
-        return self.log is not None or bool(self.epochs_at) or self.critical_batch is not None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the length of the job is given."""
-        return bool(self.epochs_at) or any(given is not None for given in (self.steps, self.epochs, self.log))
 
 
 class Length(ABC):
@@ -218,7 +147,7 @@ class FittedLength(Length):
         return None
 
 
-def length_of(request: LengthRequest) -> Length | None:
+def length_of(request: LengthOptions) -> Length | None:
     """The length of the job; None if it is not given. Reads and extrapolates the log once."""
     growth: EpochsByBatch | None = None
     if request.epochs_at:
@@ -230,16 +159,17 @@ def length_of(request: LengthRequest) -> Length | None:
         return KnownLength(_exactly(request.steps), "steps as given", None, at, growth)
     if request.epochs is not None:
         return KnownLength(_exactly(request.epochs), "epochs as given", request.samples, at, growth)
-    if request.log is not None:
+    log = request.forecast
+    if log is not None:
         from foretrain.convergence.from_log import converge
 
-        return length_to_target(converge(request.log), request.samples, at, growth)
+        return length_to_target(converge(log), request.samples, at, growth)
     if isinstance(growth, FittedEpochs) and request.samples is not None:
         return FittedLength(growth, request.samples)
     return None
 
 
-def steps_of(request: LengthRequest, global_batch: int) -> Steps | None:
+def steps_of(request: LengthOptions, global_batch: int) -> Steps | None:
     """The steps of a job with `global_batch` samples per step; None if its length is not given."""
     length = length_of(request)
     return None if length is None else length.steps_at(global_batch)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from foretrain.answers import Infeasible
 from foretrain.encoding import encode
 from foretrain.jobs.epochs import Epoch, epoch_of
-from foretrain.jobs.job import Job, JobOptions, evaluated_each_epoch, job_of
-from foretrain.jobs.length import LengthRequest, steps_of, with_staleness
+from foretrain.jobs.job import Job, evaluated_each_epoch, job_of
+from foretrain.jobs.length import steps_of, with_staleness
+from foretrain.jobs.options import JobOptions, LengthOptions
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict
 from foretrain.prediction.scenario import Scenario, refuse_unread_links
@@ -44,7 +45,7 @@ class JobPrediction(Prediction):
 
 
 def predict_job(
-    scenario: Scenario, length: LengthRequest, options: JobOptions | None = None
+    scenario: Scenario, length: LengthOptions, options: JobOptions | None = None
 ) -> JobPrediction | Infeasible:
     """Predict a step, and from it an epoch of `length.samples` and a job of that length, where known."""
     if scenario.cluster.is_homogeneous:
@@ -53,20 +54,9 @@ def predict_job(
     if isinstance(prediction, Infeasible):
         return prediction
     epoch = None if length.samples is None else epoch_of(prediction, length.samples)
-    return JobPrediction(
-        **{each.name: getattr(prediction, each.name) for each in fields(prediction)},
-        epoch=epoch,
-        job=_job(prediction, length, options or JobOptions()) if length.is_known else None,
-    )
-
-
-def _job(prediction: Prediction, length: LengthRequest, options: JobOptions) -> Job:
-    batch = prediction.update_batch
-    steps = steps_of(length, batch)
-    assert steps is not None, "the length is known"
-    staleness = prediction.parallelism.staleness or 0.0
-    return job_of(
-        prediction,
-        with_staleness(steps, staleness, length.is_to_a_target),
-        evaluated_each_epoch(options, length.samples, batch),
-    )
+    steps = steps_of(length, prediction.update_batch) if length.is_known else None
+    if steps is None:
+        return JobPrediction(**vars(prediction), epoch=epoch)
+    steps = with_staleness(steps, prediction.parallelism.staleness or 0.0, length.is_to_a_target)
+    options = evaluated_each_epoch(options or JobOptions(), length.samples, prediction.update_batch)
+    return JobPrediction(**vars(prediction), epoch=epoch, job=job_of(prediction, steps, options))

@@ -14,9 +14,11 @@ from itertools import takewhile
 
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.jobs.batch_limits import BatchLimits, DeviceMemory, capacity_bytes, smallest_batch
+from foretrain.jobs.batch_limits import DeviceMemory, capacity_bytes, smallest_batch
+from foretrain.jobs.options import BatchLimits
 from foretrain.prediction.collectives.network import Network, network_of
-from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.cost_models import CostModel
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,
@@ -25,11 +27,11 @@ from foretrain.prediction.search.sketch import (
     replica_step,
     sent_bytes,
 )
-from foretrain.prediction.step.input_pipeline import InputOptions, InputPipeline, input_pipeline
-from foretrain.prediction.strategies._base import MixedPrecision
-from foretrain.prediction.strategies.gradients import Bucket
+from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.strategies.mixed_precision import on_devices, stored_as
+from foretrain.prediction.strategies.program import Bucket
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
+from foretrain.prediction.strategies.strategy import MixedPrecision
 from foretrain.workloads.graph import Graph, checkpoint_bytes
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
 

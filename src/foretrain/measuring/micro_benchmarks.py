@@ -196,9 +196,7 @@ def works_of(trial: Trial) -> tuple[Work, ...]:
             slope = torch.empty_like(out)
             torch.autograd.grad(out, [tensors[index] for index in group], slope, retain_graph=True)
             ends.append(len(recorder.calls))
-    graph = Graph(
-        recorder.specs, tuple(recorder.calls), tuple(recorder.buffers()), (), 1, 1, 0, {"precision": "fp32"}
-    )
+    graph = Graph(recorder.specs, tuple(recorder.calls), tuple(recorder.buffers()), (), 1, 1, 0)
     ops = operators(graph)
     starts = [0, *ends[:-1]]
     return tuple(

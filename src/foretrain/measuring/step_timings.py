@@ -12,7 +12,7 @@ from typing import Any
 
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData, nearest
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.user_timings import Configuration
+from foretrain.prediction.corrections.timings import Configuration
 from foretrain.workloads.options import ATTENTIONS, PRECISIONS
 
 NEEDED = ("model", "device", "batch", "step_seconds")

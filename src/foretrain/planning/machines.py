@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
-from foretrain.facts.hardware import Hardware
-from foretrain.facts.nodes import nodes
+from foretrain.facts.hardware import Hardware, nodes
 from foretrain.facts.offers import Offer, OfferQuery, contradiction, search
 from foretrain.facts.topology import Topology, links_among
 from foretrain.planning.frontier import Exclusion

@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrain.facts.providers import BillingTerms
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.jobs.job import JobOptions
+from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import Plan, TwoPhases
 from foretrain.planning.selection import EVEN, Limits
 from foretrain.planning.two_phases.phases import (
@@ -48,7 +48,7 @@ def two_phases(
     """
     if limits.confidence != EVEN or not limits.any:
         return None
-    start = default(STARTUP).quantiles.p50 if options.startup_seconds is None else options.startup_seconds
+    start = default(STARTUP).quantiles.p50 if options.startup is None else options.startup
     runners = [_runner(plan, terms[index], start) for index, plan in enumerate(plans)]
     kept = _kept(plans, runners)
     moving = _hand_over(
@@ -117,7 +117,7 @@ def _hand_over(
     plans: Sequence[Plan], terms: Sequence[BillingTerms], options: JobOptions, state_bytes: float
 ) -> HandOver:
     """Write, then read; between clouds the checkpoint is paid for as it leaves."""
-    given = options.checkpoint_bytes_per_second
+    given = options.checkpoint_rate
     rate = default(CHECKPOINT_RATE).quantiles.p50 if given is None else given
     fixed = options.checkpoint_fixed_seconds
     if fixed is None:

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest, MissingData
-from foretrain.jobs.batch_limits import BatchLimits, largest_batch
+from foretrain.jobs.batch_limits import largest_batch
 from foretrain.jobs.configurations import (
     ConfigurationSpace,
     configuration_space,
     may_search_layouts,
 )
 from foretrain.jobs.interruptions import interruptions
-from foretrain.jobs.job import Job, JobOptions
-from foretrain.jobs.length import KnownLength, Length, LengthRequest, length_of
+from foretrain.jobs.job import Job
+from foretrain.jobs.length import KnownLength, Length, length_of
+from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.planning.frontier import Frontier, Plan, TwoPhases
 from foretrain.planning.machines import (
     Enumeration,
@@ -37,10 +38,11 @@ from foretrain.planning.machines import (
 )
 from foretrain.planning.selection import Limits, Selection, numbers, reasons, select
 from foretrain.planning.table import JobConditions, PlanTable, evaluate, plan_table, search_layouts, verify
-from foretrain.prediction.cost_models.step_models import CostModel, cost_model
-from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.cost_models import CostModel
+from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.options import InputOptions
+from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.units import format_bytes
 from foretrain.workloads.workload import Workload
 
@@ -74,7 +76,7 @@ class PlanRequest:
     """
 
     workload: Workload
-    length: LengthRequest
+    length: LengthOptions
     options: JobOptions = field(default_factory=JobOptions)
     machines: MachinesRequest = field(default_factory=MachinesRequest)
     batches: BatchLimits = field(default_factory=BatchLimits)
@@ -111,7 +113,7 @@ class PlanRequest:
 def _check(options: JobOptions) -> None:
     """Refuse options that are invalid on every machine."""
     interruptions(1, 1, options.spot, options.interruptions_per_day)
-    every = options.checkpoint_every_seconds
+    every = options.checkpoint_every
     if every is not None and not every > 0:
         raise InvalidRequest(f"checkpoints must be more than 0 s of work apart, got {every:g} s")
 
@@ -284,8 +286,9 @@ def _frontier(
 def _predicted(request: PlanRequest, reported: Plan) -> Prediction:
     """The full prediction of the reported plan's step."""
     from foretrain.facts.hardware import Cluster
+    from foretrain.prediction.options import Parallelism
     from foretrain.prediction.predict import predict
-    from foretrain.prediction.scenario import Parallelism, Scenario
+    from foretrain.prediction.scenario import Scenario
 
     configuration, options = reported.configuration, request.workload.options
     workload = replace(
@@ -294,7 +297,7 @@ def _predicted(request: PlanRequest, reported: Plan) -> Prediction:
         options=replace(options, checkpoint_activations=configuration.checkpoint_activations),
     )
     parallelism = Parallelism(
-        configuration.strategy,
+        strategy=configuration.strategy,
         micro_batches=configuration.micro_batches if configuration.micro_batches > 1 else None,
         links=reported.hardware.links,
         network=reported.hardware.network,

@@ -34,10 +34,11 @@ from foretrain.jobs.configurations import (
     configure,
 )
 from foretrain.jobs.configurations import verify as verify_configuration
-from foretrain.jobs.job import Job, JobOptions, JobTime, Steps, billed_job, evaluated_each_epoch, job_time
+from foretrain.jobs.job import Job, JobTime, Steps, billed_job, evaluated_each_epoch, job_time
+from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Excluded, Machines, Shape
-from foretrain.prediction.step.throughput import model_flop, peak
+from foretrain.prediction.scenario import model_flop, peak_of
 from foretrain.prediction.strategies.mixed_precision import on_devices
 from foretrain.units import HOUR
 from foretrain.workloads.graph import Graph, state_bytes
@@ -114,7 +115,7 @@ def _bounds(
             continue
         try:
             step = step_in(on_devices(workload, (hardware.device,)).options.precision)
-            seconds = flop / (peak(step, hardware.device) * hardware.devices)
+            seconds = flop / (peak_of(step, hardware.device) * hardware.devices)
         except MissingData as error:
             best[each.shape] = NoConfiguration(str(error))
             continue

@@ -14,10 +14,10 @@ from foretrain.prediction.advice.remedies import MemoryRemedy
 from foretrain.prediction.advice.scaling_curve import ScalingCurve
 from foretrain.prediction.heterogeneous.division import BatchSplit
 from foretrain.prediction.memory.estimate import MemoryEstimate
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.prediction.scenario import Throughput
 from foretrain.prediction.spread import KnowledgeClass
 from foretrain.prediction.step.parallel import Traffic
-from foretrain.prediction.step.throughput import Throughput
 from foretrain.prediction.timeline import Timeline
 from foretrain.units import format_bytes, format_duration
 from foretrain.workloads.workload import Workload, description

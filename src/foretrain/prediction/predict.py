@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
@@ -29,9 +29,7 @@ from foretrain.prediction.answer import (
     memory_parts,
     step_parts,
 )
-from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.step_models import cost_model
-from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.heterogeneous.choice import SplitStep, split_step
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
@@ -39,22 +37,22 @@ from foretrain.prediction.memory.estimate import (
     largest_batch,
     memory_options,
 )
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.catalogue import only_precision
+from foretrain.prediction.operators.pricing import Knowledge, only_precision
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.scenario import (
-    Parallelism,
+    Evaluation,
     Scenario,
     StepConfiguration,
     StepContext,
+    evaluate,
     global_batch,
     replica_batch,
     step_context,
 )
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.spread import KnowledgeClass
-from foretrain.prediction.step.throughput import Throughput
-from foretrain.prediction.strategies.catalogue import AUTO, layout_of
 from foretrain.prediction.strategies.mixed_precision import PRECISION, WEIGHTS, fixed_precision, on_devices
+from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import graph_at
@@ -68,7 +66,6 @@ _CLOSE = 0.02
 """Bounds of the largest batch this close together are close enough."""
 _MAX_DEVICE_DOUBLINGS = 3
 """Doublings of the devices that are tried where no layout fits."""
-_LEAST_KNOWN_FIRST = (Knowledge.EXTRAPOLATED, Knowledge.CALIBRATED, Knowledge.MEASURED)
 
 
 def predict(scenario: Scenario) -> Prediction | Infeasible:
@@ -98,18 +95,18 @@ def _predicted(scenario: Scenario) -> Prediction | Infeasible:
     model = cost_model(scenario.cost_model, scenario.workload)
     if not scenario.cluster.is_homogeneous:
         split = split_step(scenario, model)
-        return split if isinstance(split, Infeasible) else _answer(scenario, _of_split(split))
+        return split if isinstance(split, Infeasible) else _split_answer(scenario, split)
     hardware = scenario.cluster.groups[0]
     if scenario.parallelism.min_batch is not None:
         raise InvalidRequest("min_batch is for heterogeneous clusters; equal nodes all get the same batch")
     context = step_context(scenario.workload, hardware, scenario.parallelism, model, scenario.input)
     if scenario.parallelism.strategy != AUTO:
         evaluation = evaluate(context, configured(context, scenario.parallelism))
-        return _answer(scenario, _of_evaluation(scenario, evaluation))
+        return _answer(scenario, evaluation)
     ranking = _ranking(scenario, context)
     if isinstance(ranking, Infeasible):
         return _with_alternative(scenario, context, ranking)
-    return _answer(scenario, _of_evaluation(scenario, ranking.best, ranking))
+    return _answer(scenario, ranking.best, ranking)
 
 
 def _ranking(scenario: Scenario, context: StepContext) -> Ranking | Infeasible:
@@ -158,153 +155,97 @@ def _best_micro_batches(context: StepContext, whole: StepConfiguration) -> StepC
     return min(fitting, key=lambda evaluation: evaluation.seconds).configuration
 
 
-@dataclass(frozen=True, eq=False)
-class _Result:
-    """What the answer is built from.
-
-    `pace` is the evaluation of the device all others wait for, `fullest` that of the one with least memory to
-    spare; on equal nodes they are the same.
-    """
-
-    pace: Evaluation
-    fullest: Evaluation
-    total: Estimate
-    throughput: Throughput
-    global_batch: int
-    largest_batch: int
-    knowledge: Knowledge
-    known: KnowledgeClass
-    modelled_share: float
-    bottleneck: Bottleneck
-    network: Network
-    notes: tuple[str, ...]
-    remedies: tuple[MemoryRemedy, ...] = ()
-    scaling: ScalingCurve | None = None
-    ranking: Ranking | None = None
-    split: SplitStep | None = None
-
-
-def _of_evaluation(scenario: Scenario, now: Evaluation, ranking: Ranking | None = None) -> _Result:
+def _answer(scenario: Scenario, now: Evaluation, ranking: Ranking | None = None) -> Prediction:
+    """The answer for equal nodes, with what would change it."""
     is_batch_fixed = scenario.parallelism.global_batch is not None
     largest = _largest_batch(now)
-    changes: tuple[Advice, ...] = ()
     fitting: tuple[MemoryRemedy, ...] = ()
+    changes: tuple[Advice, ...] = ()
     scaling: ScalingCurve | None = None
     if scenario.advice:
-        fitting = remedies(now, largest)
-        changes = advice(now, is_batch_fixed, largest) if now.memory.fits else _as_advice(fitting)
+        if now.memory.fits:
+            changes = advice(now, is_batch_fixed, largest)
+        else:  # remedies have no gain: there is no step that fits to compare them with
+            fitting = remedies(now, largest)
+            changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
         scaling = curve_of(now, is_batch_fixed) if now.configuration.layout.devices > 1 else None
-    return _Result(
-        pace=now,
-        fullest=now,
-        total=now.total,
-        throughput=now.throughput,
-        global_batch=now.configuration.global_batch,
-        largest_batch=largest,
-        knowledge=now.step.priced.knowledge,
-        known=now.knowledge_class,
-        modelled_share=now.step.modelled_share,
-        bottleneck=bottleneck(now, changes, scaling),
-        network=now.context.environment.network,
-        notes=(),
-        remedies=fitting,
-        scaling=scaling,
-        ranking=ranking,
-    )
+    memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)
+    return _prediction(scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
 
 
-def _as_advice(fitting: tuple[MemoryRemedy, ...]) -> tuple[Advice, ...]:
-    """Remedies have no gain: there is no step that fits to compare them with."""
-    return tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
-
-
-def _of_split(split: SplitStep) -> _Result:
-    division = split.division
-    limit = bottleneck(division.pace)
-    return _Result(
-        pace=division.pace,
-        fullest=division.fullest,
-        total=division.total,
+def _split_answer(scenario: Scenario, split: SplitStep) -> Prediction:
+    """The answer for a heterogeneous cluster: that of the device all others wait for, and of all together."""
+    division, pace, evaluations = split.division, split.division.pace, split.division.evaluations
+    batch = division.global_batch
+    report = replace(_report(pace), global_batch=batch, update_batch=batch)
+    limit = replace(bottleneck(pace), advice=split.advice)
+    memory = _memory(division.fullest, split.largest_batch)
+    knowledge = [each.step.priced.knowledge for each in evaluations]
+    return replace(
+        _prediction(scenario, pace, division.total, memory, limit, report, split.notes),
+        batch=batch,
+        tokens=pace.graph.tokens * batch // pace.graph.batch,
         throughput=division.throughput,
-        global_batch=division.global_batch,
-        largest_batch=split.largest_batch,
-        knowledge=min(
-            (each.step.priced.knowledge for each in division.evaluations), key=_LEAST_KNOWN_FIRST.index
-        ),
-        known=max((each.knowledge_class for each in division.evaluations), key=list(KnowledgeClass).index),
-        modelled_share=min(each.step.modelled_share for each in division.evaluations),
-        bottleneck=replace(limit, advice=split.advice),
-        network=division.network,
-        notes=split.notes,
-        split=split,
+        knowledge=max(knowledge, key=list(Knowledge).index),
+        knowledge_class=max((each.knowledge_class for each in evaluations), key=list(KnowledgeClass).index),
+        coverage=Coverage(min(each.step.modelled_share for each in evaluations), pace.step.unmodelled),
+        split=split.report,
+        fullest_device=division.fullest.context.hardware.device.id,
     )
 
 
-def _answer(scenario: Scenario, result: _Result) -> Prediction:
-    pace, split = result.pace, result.split
-    batch = pace.configuration.batch if split is None else result.global_batch
-    memory = _memory(result)
-    notes = [*pace.graph.notes, *result.network.notes, *pace.step.notes, *result.notes]
-    if pace.step.priced.basis:
-        notes.append(f"corrected by {pace.step.priced.basis}")
-    workload = pace.context.workload
+def _prediction(
+    scenario: Scenario,
+    pace: Evaluation,
+    total: Estimate,
+    memory: MemoryAnswer,
+    limit: Bottleneck,
+    report: ParallelismReport,
+    notes_on_split: tuple[str, ...] = (),
+) -> Prediction:
+    """The answer from the evaluation of the device that all others wait for."""
+    graph, step, workload = pace.graph, pace.step, pace.context.workload
+    layout, batch = pace.configuration.layout, pace.configuration.batch
+    notes = [*graph.notes, *pace.context.environment.network.notes, *step.notes, *notes_on_split]
+    if step.priced.basis:
+        notes.append(f"corrected by {step.priced.basis}")
     if WEIGHTS in workload.left_open and workload.options.master_weights:
         notes.append(
             f"`weights` {workload.options.weights} with FP32 master weights are assumed, which is usual with "
-            f"{pace.configuration.layout.name}"
+            f"{layout.name}"
         )
     return Prediction(
-        workload=pace.context.workload,
+        workload=workload,
         cluster=scenario.cluster,
-        strategy=pace.configuration.layout.name,
+        strategy=layout.name,
         batch=batch,
-        tokens=pace.graph.tokens * batch // pace.graph.batch,
-        state_bytes=checkpoint_bytes(pace.graph),
-        step=_step(result),
-        throughput=result.throughput,
+        tokens=graph.tokens * batch // graph.batch,
+        state_bytes=checkpoint_bytes(graph),
+        step=StepAnswer(
+            seconds=total.quantiles,
+            forward_seconds=step.run.phases[Phase.FORWARD],
+            backward_seconds=step.run.phases[Phase.BACKWARD],
+            optimizer_seconds=step.run.phases[Phase.OPTIMIZER],
+            input_seconds=pace.input.seconds,
+            communication_seconds=step.communication_seconds,
+            exposed_communication_seconds=step.run.exposed_seconds,
+            waiting_for_launches_seconds=step.run.waiting_seconds,
+            parts=step_parts(total.visible),
+            hidden_parts=step_parts(total.hidden),
+        ),
+        throughput=pace.throughput,
         memory=memory,
-        knowledge=result.knowledge,
-        knowledge_class=result.known,
-        bottleneck=result.bottleneck,
-        coverage=Coverage(result.modelled_share, pace.step.unmodelled),
-        parallelism=_report(result),
-        split=None if split is None else split.report,
-        fullest_device=result.fullest.context.hardware.device.id,
+        knowledge=step.priced.knowledge,
+        knowledge_class=pace.knowledge_class,
+        bottleneck=limit,
+        coverage=Coverage(step.modelled_share, step.unmodelled),
+        parallelism=report,
+        split=None,
+        fullest_device=pace.context.hardware.device.id,
         pacing_device=pace.context.hardware.device.id,
-        sources=tuple(dict.fromkeys((*result.total.sources, memory.source))),
+        sources=tuple(dict.fromkeys((*total.sources, memory.source))),
         notes=tuple(dict.fromkeys(notes)),
-        timeline=pace.step.run.timeline,
-    )
-
-
-def _step(result: _Result) -> StepAnswer:
-    pace, total = result.pace, result.total
-    run = pace.step.run
-    return StepAnswer(
-        seconds=total.quantiles,
-        forward_seconds=run.phases[Phase.FORWARD],
-        backward_seconds=run.phases[Phase.BACKWARD],
-        optimizer_seconds=run.phases[Phase.OPTIMIZER],
-        input_seconds=pace.input.seconds,
-        communication_seconds=pace.step.communication_seconds,
-        exposed_communication_seconds=run.exposed_seconds,
-        waiting_for_launches_seconds=run.waiting_seconds,
-        parts=step_parts(total.visible),
-        hidden_parts=step_parts(total.hidden),
-    )
-
-
-def _memory(result: _Result) -> MemoryAnswer:
-    memory = result.fullest.memory
-    return MemoryAnswer(
-        bytes=memory.estimate.quantiles,
-        capacity_bytes=memory.capacity_bytes,
-        fits=memory.fits,
-        out_of_memory_probability=result.fullest.out_of_memory_probability,
-        parts=memory_parts(memory),
-        source=", ".join(memory.estimate.sources),
-        largest_batch=result.largest_batch,
-        advice=result.remedies,
+        timeline=step.run.timeline,
     )
 
 
@@ -364,16 +305,31 @@ def _crossing(low: tuple[int, float], high: tuple[int, float], capacity: float) 
     return low[0] + math.floor((capacity - low[1]) / per_sample)
 
 
-def _report(result: _Result) -> ParallelismReport:
-    pace, ranking = result.pace, result.ranking
-    step, layout = pace.step, pace.configuration.layout
-    tiers = {"inside a node": result.network.intra, "between nodes": result.network.inter}
+def _memory(fullest: Evaluation, largest: int, fitting: tuple[MemoryRemedy, ...] = ()) -> MemoryAnswer:
+    memory = fullest.memory
+    return MemoryAnswer(
+        bytes=memory.estimate.quantiles,
+        capacity_bytes=memory.capacity_bytes,
+        fits=memory.fits,
+        out_of_memory_probability=fullest.out_of_memory_probability,
+        parts=memory_parts(memory),
+        source=", ".join(memory.estimate.sources),
+        largest_batch=largest,
+        advice=fitting,
+    )
+
+
+def _report(
+    pace: Evaluation, scaling: ScalingCurve | None = None, ranking: Ranking | None = None
+) -> ParallelismReport:
+    step, layout, network = pace.step, pace.configuration.layout, pace.context.environment.network
+    tiers = {"inside a node": network.intra, "between nodes": network.inter}
     return ParallelismReport(
         strategy=layout.name,
         degrees={axis.value: degree for axis, degree in layout.degrees.items()},
         replicas=layout.replicas,
-        global_batch=result.global_batch,
-        update_batch=result.global_batch if result.split else pace.configuration.update_batch,
+        global_batch=pace.configuration.global_batch,
+        update_batch=pace.configuration.update_batch,
         micro_batches=pace.configuration.micro_batches,
         network={where: tier.name for where, tier in tiers.items() if tier is not None},
         coordination_ratio=step.coordination_ratio,
@@ -387,7 +343,7 @@ def _report(result: _Result) -> ParallelismReport:
         stages=step.run.stage_names,
         fullest_stage=pace.fullest[0],
         staleness=step.staleness,
-        scaling=result.scaling,
+        scaling=scaling,
         searched=len(ranking.candidates) if ranking else 0,
         fitting=ranking.fitting if ranking else 0,
         runners_up=tuple(_runners_up(ranking)) if ranking else (),

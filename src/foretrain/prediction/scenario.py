@@ -1,55 +1,54 @@
-"""What is predicted: a workload on a cluster, and how the step is parallelised, priced and fed."""
+"""What is predicted, and its prediction: a workload on a cluster, in one configuration of the step.
+
+A `Scenario` says how a step is parallelised, priced and fed. On equal nodes it becomes a `StepContext`, which
+stays the same while configurations are compared, and a `StepConfiguration`; `evaluate` predicts time, memory
+and throughput of that configuration together.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from foretrain.errors import InvalidRequest
+from foretrain.estimates import Estimate, longest, sequence
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Cluster, Hardware
 from foretrain.prediction.collectives.network import network_of
-from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.step.parallel import Environment
-from foretrain.prediction.stragglers import default_jitter
-from foretrain.prediction.strategies.catalogue import AUTO, strategy_of
+from foretrain.prediction.corrections.apply import CorrectedCostModel, correct_workers, with_timings
+from foretrain.prediction.corrections.error_model import StepError
+from foretrain.prediction.corrections.timings import priced_error, timings_on_several
+from foretrain.prediction.cost_models import CostModel
+from foretrain.prediction.memory.estimate import (
+    MemoryEstimate,
+    fullest_stage,
+    memory_options,
+    out_of_memory_probability,
+)
+from foretrain.prediction.operators.listing import peak_flop_per_second
+from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.spread import KnowledgeClass, StepTraits, traits_of, with_spread
+from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
+from foretrain.prediction.step.offload import offload_estimate, paging_estimate
+from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
+from foretrain.prediction.step.parameter_servers import parameter_server_step
+from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.mixed_precision import on_devices
-from foretrain.workloads.workload import Workload, graph_of
+from foretrain.prediction.strategies.mixed_precision import on_devices, under
+from foretrain.prediction.strategies.strategy import AUTO, strategy_of
+from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
+from foretrain.workloads.graph import Graph
+from foretrain.workloads.ops import MATRIX_KINDS
+from foretrain.workloads.options import ResolvedOptions, is_paged
+from foretrain.workloads.rules import operators
+from foretrain.workloads.workload import Workload, executed_graph_at, graph_of
 
-
-@dataclass(frozen=True, slots=True)
-class Parallelism:
-    """How a step is parallelised; what is None is chosen.
-
-    `global_batch` counts the samples of a step on all devices. `links` and `network` name the links inside
-    and between nodes, in place of what is known of the hardware. `jitter` is the coefficient of variation of
-    step times across devices. `min_batch` is the smallest batch of a device in a heterogeneous cluster.
-    """
-
-    strategy: str = "ddp"
-    micro_batches: int | None = None
-    global_batch: int | None = None
-    min_batch: int | None = None
-    links: str | None = None
-    network: str | None = None
-    jitter: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("micro_batches", "global_batch", "min_batch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidRequest(f"{name} must be at least 1, got {value}")
-        if self.jitter is not None and not 0 <= self.jitter < 1:
-            raise InvalidRequest(f"jitter must be at least 0 and below 1, got {self.jitter}")
-
-    def jitter_on(self, device: Device) -> float:
-        """The coefficient of variation of step times across such devices."""
-        if self.jitter is not None:
-            return self.jitter
-        varies = self.strategy == AUTO or strategy_of(self.strategy).has_jitter
-        return default_jitter(device) if varies else 0.0
+_DTYPES = {
+    "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn",
+}  # fmt: skip
+_SHARDS_PARAMETERS = 3
+"""The ZeRO stage that shards parameters."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,95 @@ class StepConfiguration:
         return self.batch * self.layout.contributions
 
 
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Work per second. `tokens_per_second` is None for models without tokens.
+
+    `mfu` is model FLOP utilisation: the FLOP/s of matrix products, convolutions, attention and recurrent
+    layers, without recomputation, over the dense peak of all devices at the precision of the workload.
+    """
+
+    samples_per_second: float
+    tokens_per_second: float | None
+    mfu: float
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """An evaluated configuration. `executed` is one micro-batch of the whole model.
+
+    `known_memory`, if given, is the memory of a device of the only stage, which is then not simulated again.
+    """
+
+    configuration: StepConfiguration
+    executed: ExecutedGraph
+    step: ParallelStep
+    input: InputPipeline
+    total: Estimate
+    context: StepContext
+    known_memory: MemoryEstimate | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """One micro-batch of the whole model, as it runs on one device."""
+        return self.executed.graph
+
+    @property
+    def seconds(self) -> float:
+        """The median of a step."""
+        return self.total.value
+
+    @property
+    def knowledge_class(self) -> KnowledgeClass:
+        """How well the device is known in this precision."""
+        return _error_traits(self.context, self.configuration, self.graph, self.step).known
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples of all devices together that enter the model."""
+        return self.configuration.update_batch / self.seconds
+
+    @cached_property
+    def fullest(self) -> tuple[int, MemoryEstimate]:
+        """The stage whose devices need most memory, and what they need."""
+        if self.known_memory is not None:
+            return 0, self.known_memory
+        run, at = self.step.run, self.context.environment
+        return fullest_stage(run.stages, run.in_flight, self.configuration.layout, at.device, at.network)
+
+    @property
+    def memory(self) -> MemoryEstimate:
+        """Memory of the fullest device."""
+        return self.fullest[1]
+
+    @cached_property
+    def out_of_memory_probability(self) -> float:
+        """The probability that the fullest device runs out of memory."""
+        run, stage = self.step.run, self.fullest[0]
+        at, layout = self.context.environment, self.configuration.layout
+        options = memory_options(run.stages[stage], run.in_flight[stage], layout, at.network)
+        return out_of_memory_probability(self.memory, run.stages[stage].graph, at.device, options)
+
+    @property
+    def throughput(self) -> Throughput:
+        """Work per second of all devices together; MFU is of their joint peak."""
+        rounds = self.configuration.micro_batches * self.configuration.layout.contributions
+        joint = peak_of(self.graph, self.context.environment.device) * self.configuration.layout.devices
+        return Throughput(
+            self.samples_per_second,
+            self.graph.tokens * rounds / self.seconds if self.graph.tokens else None,
+            model_flop(self.graph) * rounds / self.seconds / joint,
+        )
+
+
+def jitter_on(parallelism: Parallelism, device: Device) -> float:
+    """The coefficient of variation of step times across such devices."""
+    if parallelism.jitter is not None:
+        return parallelism.jitter
+    varies = parallelism.strategy == AUTO or strategy_of(parallelism.strategy).has_jitter
+    return default_jitter(device) if varies else 0.0
+
+
 def step_context(
     workload: Workload,
     hardware: Hardware,
@@ -118,7 +206,7 @@ def step_context(
     workload = on_devices(workload, (hardware.device,))
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
     environment = Environment(hardware.device, network_of(hardware, links, network), cost_model)
-    jitter = parallelism.jitter_on(hardware.device)
+    jitter = jitter_on(parallelism, hardware.device)
     return StepContext(workload, hardware, environment, input_options, jitter)
 
 
@@ -177,3 +265,115 @@ def _disagreement(batch: int, count: int, unit: str, global_batch: int) -> str:
         f"batch {batch} on {count} {unit}{'s' if count > 1 else ''} is a global batch of {batch * count}, "
         f"but global_batch is {global_batch}; give one of them"
     )
+
+
+def evaluate(
+    context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph | None = None
+) -> Evaluation:
+    """The step of a workload in one configuration; `executed`, if given, is its micro-batch."""
+    context = replace(context, workload=under(context.workload, configuration.layout))
+    _refuse_impossible(context.workload.options, configuration)
+    executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
+    graph = executed.graph
+    layout, environment = configuration.layout, context.environment
+    if graph.is_whole_step and (layout.devices > 1 or configuration.micro_batches > 1):
+        raise InvalidRequest(
+            "a step function is predicted on one device and in one piece, not with strategy "
+            f"{layout.name} on {layout.devices} devices in {configuration.micro_batches} micro-batches"
+        )
+    if layout.servers is None:
+        step = parallel_step(executed, layout, configuration.micro_batches, environment)
+    else:
+        step = parameter_server_step(
+            executed, layout, configuration.micro_batches, environment, context.jitter
+        )
+    step = correct_workers(step, graph, configuration.micro_batches, context.hardware, environment)
+    return _with_timings(evaluation_of(context, configuration, executed, step))
+
+
+def model_flop(graph: Graph) -> float:
+    """FLOP of a step that count for MFU: no recomputation, no elementwise operators."""
+    counted = (op for op in operators(graph) if op.work.kind in MATRIX_KINDS and not op.recomputed)
+    return sum(op.work.flop for op in counted)
+
+
+def peak_of(graph: Graph, device: Device) -> float:
+    """The device's dense peak at the precision of a graph."""
+    dtype = _DTYPES[graph.options.precision]
+    return peak_flop_per_second(device, dtype, matrix=True)
+
+
+def whole_error(evaluation: Evaluation, model: str) -> StepError:
+    """A step as the model of errors sees it, all devices and micro-batches together."""
+    step, on = evaluation.step, evaluation.context.environment.device
+    if not _is_divided(evaluation.configuration):
+        return priced_error(model, on, step.priced)
+    share = min(1.0, step.run.exposed_seconds / evaluation.seconds) if evaluation.seconds else 0.0
+    axes = [str(axis) for axis, degree in step.layout.degrees.items() if degree > 1]
+    return priced_error(model, on, step.priced, evaluation.seconds, share, axes)
+
+
+def _is_divided(configuration: StepConfiguration) -> bool:
+    return configuration.layout.devices > 1 or configuration.micro_batches > 1
+
+
+def _with_timings(evaluation: Evaluation) -> Evaluation:
+    """A step on several devices, corrected as a whole where the user timed steps on several.
+
+    Without such timings only its computing is corrected, by the cost model.
+    """
+    context, configuration = evaluation.context, evaluation.configuration
+    environment, model = context.environment, context.environment.model
+    if not (_is_divided(configuration) and isinstance(model, CorrectedCostModel) and timings_on_several()):
+        return evaluation
+    uncorrected = replace(context, environment=replace(environment, model=model.inner))
+    plain = evaluate(uncorrected, configuration, evaluation.executed)
+    step = with_timings(plain.step, whole_error(plain, model.model), environment.device)
+    return evaluation if step is None else evaluation_of(context, configuration, evaluation.executed, step)
+
+
+def _refuse_impossible(options: ResolvedOptions, configuration: StepConfiguration) -> None:
+    """Raise `InvalidRequest` where gradients or parameters would have to stay that options give away."""
+    layout = configuration.layout
+    if options.gradient_release and layout.devices > 1:
+        raise InvalidRequest("`gradient_release` leaves no gradients for other devices; it is for one device")
+    if options.gradient_release and configuration.micro_batches > 1:
+        raise InvalidRequest("`gradient_release` cannot add up gradients; give one of `micro_batches`")
+    if PARAMETERS in options.offload and layout.devices > 1 and layout.zero_stage < _SHARDS_PARAMETERS:
+        raise InvalidRequest(
+            f"`offload` parameters on several devices requires `strategy` fsdp or zero3, not {layout.name}"
+        )
+
+
+def evaluation_of(
+    context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph, step: ParallelStep
+) -> Evaluation:
+    """A step with its input and the wait for the slowest device.
+
+    step = max(computing, input) where loading overlaps training, their sum where it does not.
+    """
+    graph, layout, device = executed.graph, configuration.layout, context.environment.device
+    readers = min(context.hardware.devices_per_node, layout.devices)  # they read from one storage
+    loading = input_pipeline(graph, device, context.input, readers=readers).times(configuration.micro_batches)
+    traits = _error_traits(context, configuration, graph, step)
+    total = with_spread(step.estimate, step.priced, traits, device)
+    if layout.servers is None and not step.includes_waits:  # servers have waited already
+        total = with_slowest(total, layout.devices, context.jitter)
+    if graph.options.offload:
+        copies = offload_estimate(step.run, layout, configuration.micro_batches, context.hardware, device)
+        total = sequence((total, copies)) if copies.parts else total
+    if loading.estimate.parts:
+        total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
+    evaluation = Evaluation(configuration, executed, step, loading, total, context)
+    if not is_paged(context.workload.options.optimizer):
+        return evaluation
+    paging = paging_estimate(evaluation.memory.paged_out_bytes, device)
+    return replace(evaluation, total=sequence((total, paging))) if paging.parts else evaluation
+
+
+def _error_traits(
+    context: StepContext, configuration: StepConfiguration, graph: Graph, step: ParallelStep
+) -> StepTraits:
+    seconds = step.estimate.value
+    share = step.run.waiting_seconds / seconds if seconds else 0.0
+    return traits_of(graph, step.priced, context.environment.device, configuration.layout.devices, share)

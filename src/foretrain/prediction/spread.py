@@ -23,10 +23,10 @@ from typing import Any
 from foretrain.estimates import Estimate
 from foretrain.facts.calibrations import calibration_content, shipped_calibration
 from foretrain.facts.devices import Device, devices
-from foretrain.prediction.cost_models.priced_step import PricedStep
+from foretrain.prediction.cost_models import PricedStep
 from foretrain.prediction.operators import matrix, mixed_precision
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.products import unit_of
+from foretrain.prediction.operators.matrix import unit_of
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.workloads.graph import Graph
 
 FILE = "spread.json"
@@ -118,7 +118,7 @@ def traits_of(
     graph: Graph, step: PricedStep, device: Device, count: int = 1, launch_share: float = 0.0
 ) -> StepTraits:
     """The traits of a step of `graph`, one micro-batch of the whole model, on `count` devices."""
-    precision = str(graph.settings.get("precision", "fp32"))
+    precision = graph.options.precision
     known = knowledge_class(device, precision)
     if step.knowledge is Knowledge.MEASURED:
         known = KnowledgeClass.MEASURED
@@ -129,8 +129,8 @@ def traits_of(
         precision,
         count,
         graph.tokens // graph.batch if graph.batch else 0,
-        bool(graph.settings.get("compile")),
-        bool(graph.settings.get("forward_only")),
+        graph.options.compile,
+        graph.options.forward_only,
         min(1.0, max(0.0, launch_share)),
     )
 

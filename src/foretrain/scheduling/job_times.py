@@ -23,7 +23,7 @@ from typing import Any
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.user_data import user_data_dir, write_atomically
-from foretrain.jobs.batch_limits import BatchLimits, largest_batch
+from foretrain.jobs.batch_limits import largest_batch
 from foretrain.jobs.configurations import (
     Configured,
     NoConfiguration,
@@ -32,12 +32,14 @@ from foretrain.jobs.configurations import (
     configure,
     verify,
 )
-from foretrain.jobs.job import JobOptions, evaluated_each_epoch, job_time
+from foretrain.jobs.job import evaluated_each_epoch, job_time
 from foretrain.jobs.length import Length
-from foretrain.prediction.cost_models.step_models import CostModel, cost_model
-from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import plan_words
+from foretrain.jobs.options import BatchLimits, JobOptions
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.cost_models import CostModel
+from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.options import InputOptions
+from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.scheduling.files import JobTimes, middle_spread
 from foretrain.scheduling.problem import Configuration
 from foretrain.units import format_bytes
@@ -142,7 +144,7 @@ def _why(answer: NoConfiguration) -> str:
 def _job_seconds(training: Training, configuration: RunConfiguration, on: Hardware) -> Quantiles:
     options = replace(
         evaluated_each_epoch(training.options, training.length.epoch_samples, configuration.global_batch),
-        startup_seconds=0.0,
+        startup=0.0,
         interruptions_per_day=0.0,
     )
     steps = configuration.job_steps

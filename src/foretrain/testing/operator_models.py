@@ -10,9 +10,8 @@ import numpy as np
 
 from foretrain.facts.devices import Device, device
 from foretrain.facts.sheets import Sheet
-from foretrain.prediction.operators._base import OperatorModel
-from foretrain.prediction.operators.listing import Floats, WorkTable, table
-from foretrain.prediction.operators.pricing import price, roofline_seconds
+from foretrain.prediction.operators.listing import Floats, WorkTable, roofline_seconds, table
+from foretrain.prediction.operators.pricing import OperatorModel, price
 from foretrain.testing.works import Row, empty_work, growing_works
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind, Op

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import zlib
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from typing import Any
 from foretrain.facts.user_data import user_data_dir, write_atomically
 from foretrain.workloads.family import Axis, Family
 from foretrain.workloads.graph import Buffer, Call, Graph, Layer, Nature, Phase, Role, Spec
+from foretrain.workloads.options import ResolvedOptions
 
-FORMAT = 1
+FORMAT = 2
 _DIGEST_BYTES = 16
 _MAGIC = b"foretrain-graph\n"
 
@@ -94,7 +96,10 @@ def _graph_tables(graph: Graph) -> dict[str, Any]:
         "buffers": graph.buffers,
         "layers": graph.layers,
         "counts": (graph.batch, graph.samples, graph.tokens),
-        "settings": dict(graph.settings),
+        "options": asdict(graph.options),
+        "trained": graph.trained,
+        "notes": graph.notes,
+        "is_whole_step": graph.is_whole_step,
     }
 
 
@@ -126,7 +131,10 @@ def _graph(tables: dict[str, Any]) -> Graph:
         batch=batch,
         samples=samples,
         tokens=tokens,
-        settings=tables["settings"],
+        options=ResolvedOptions(**{**tables["options"], "offload": tuple(tables["options"]["offload"])}),
+        trained=tuple(tables["trained"]),
+        notes=tuple(tables["notes"]),
+        is_whole_step=tables["is_whole_step"],
     )
 
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph, offloaded
 from foretrain.workloads.graph import Buffer, Call, Graph, Layer, Spec
-from foretrain.workloads.offload import offloaded
 
 
 class NotDerivable(Exception):
@@ -126,7 +125,7 @@ def _rebuilt(
     buffers: tuple[Buffer, ...],
     layers: tuple[Layer, ...],
 ) -> Graph:
-    return Graph(specs, calls, buffers, layers, graph.batch, graph.samples, graph.tokens, graph.settings)
+    return replace(graph, specs=specs, calls=calls, buffers=buffers, layers=layers)
 
 
 def _check_same_structure(one: Graph, other: Graph) -> None:

@@ -16,15 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import accumulate
-from typing import Any
 
-from foretrain.facts.frameworks import PLAIN, frameworks
-from foretrain.workloads.fused_kernels import FUSED, fuse_kernels
+from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Nature, Phase, Spec
 from foretrain.workloads.ops import Kind, Op
-from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation, with_retyped_specs
+from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation
 from foretrain.workloads.rules import operators
 
 FUSIBLE = frozenset(
@@ -51,7 +48,6 @@ _LARGEST_KERNEL = 64
 """Operators of one kernel (`max_fusion_size` of TorchInductor)."""
 _LONGEST_ROW_BYTES = 2**17
 """The longest row that a cache of 50 MB still holds for its second pass, with 300-400 blocks in flight."""
-_SINGLE = ("fp32", "tf32")
 _CONVOLUTION = "aten.convolution"
 _CONVOLUTIONS = frozenset({_CONVOLUTION, "aten.convolution_backward"})
 _CALLS_PER_CONVOLUTION = 300
@@ -105,65 +101,6 @@ def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
 def fuse(graph: Graph) -> Graph:
     """The graph as `torch.compile` would run it."""
     return fusion(graph).graph
-
-
-def fuses(graph: Graph) -> bool:
-    """Whether a step has fused kernels: because it is compiled, or by its framework."""
-    return bool(graph.settings.get("compile") or _fused_by_framework(graph))
-
-
-def _fused_by_framework(graph: Graph) -> frozenset[str]:
-    fused_groups = frameworks()[graph.settings.get("framework") or PLAIN].fused
-    if graph.settings.get("precision") in _SINGLE:
-        # Megatron's kernel takes FP16 and BF16 alone (`FusedScaleMaskSoftmax.is_kernel_available`)
-        fused_groups -= {"softmax"}
-    match graph.settings.get("loss"):
-        case "fused":
-            return fused_groups | {"loss"}
-        case "eager":
-            return fused_groups - {"loss"}
-    return fused_groups
-
-
-def executed_fusion(graph: Graph, exchanges: Sequence[tuple[int, int]] = ()) -> Fusion:
-    """The graph as it is executed: compiled, or with the kernels of its framework.
-
-    `exchanges` are the calls after which each exchange between devices starts, and those that wait for it.
-    """
-    own = _fused_by_framework(graph)
-    if graph.settings.get("compile") or not own:
-        return fusion(graph, {call for after, before in exchanges for call in (after + 1, before)})
-    step = fuse_kernels(graph, operators(graph), own, exchanges)
-    return Fusion(step.graph, step.place, step.retyped)
-
-
-@dataclass(frozen=True, eq=False)
-class ExecutedGraph:
-    """A step as it was recorded (`source`) and as it runs (`graph`).
-
-    Strategies divide the source, since a fused kernel hides which dimensions it works on. `first`, if given,
-    is the step at the size its family was recorded at: kernels are chosen there, once for all sizes.
-    """
-
-    source: Graph
-    first: ExecutedGraph | None = None
-
-    @cached_property
-    def graph(self) -> Graph:
-        """The step with its kernels fused, if it is compiled or its framework fuses any."""
-        if not fuses(self.source):
-            return self.source
-        if self.first is None:
-            return self._fusion.graph
-        return self.first.graph.with_sizes_of(with_retyped_specs(self.source, self.first._fusion.retyped))
-
-    @cached_property
-    def _fusion(self) -> Fusion:
-        return executed_fusion(self.source)
-
-    def with_settings(self, **settings: Any) -> ExecutedGraph:
-        """The same step with other settings; its kernels are chosen anew."""
-        return ExecutedGraph(replace(self.source, settings={**self.source.settings, **settings}))
 
 
 def _is_fusible(op: Op) -> bool:

@@ -20,6 +20,8 @@ from enum import StrEnum
 from functools import cached_property, wraps
 from typing import Any, NamedTuple, TypeVar
 
+from foretrain.workloads.options import ResolvedOptions
+
 ITEM_BYTES: Mapping[str, int] = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
     "complex64": 8, "complex128": 16,
@@ -190,12 +192,18 @@ class Structure:
         return tuple(edges)
 
 
+DEFAULT_OPTIONS = ResolvedOptions()
 _NO_STRUCTURE = Structure((), ())
 
 
 @dataclass(frozen=True)
 class Graph:
     """One recorded training step of one device.
+
+    `options` are how it is run, `trained` the names of the parameters that receive a gradient, `notes` what
+    was assumed about the model, for the answer. A step function records the whole step (`is_whole_step`), in
+    which phases may alternate. `offloaded_state_bytes_per_parameter` is
+    optimizer state that the host holds, per trained parameter.
 
     `structure` follows from the calls and buffers: `replace` keeps it where they stay and makes a new one
     where they change. `derived` holds what `once_per_graph` functions returned; a changed graph starts empty.
@@ -208,7 +216,11 @@ class Graph:
     batch: int
     samples: int
     tokens: int
-    settings: Mapping[str, Any]
+    options: ResolvedOptions = DEFAULT_OPTIONS
+    trained: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_whole_step: bool = False
+    offloaded_state_bytes_per_parameter: float = 0.0
     structure: Structure = field(default=_NO_STRUCTURE, repr=False, compare=False)
     derived: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -235,12 +247,7 @@ class Graph:
     @cached_property
     def trained_names(self) -> frozenset[str]:
         """Names of the parameters that receive a gradient."""
-        return frozenset(self.settings.get("trained", ()))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was assumed about the model, for the answer."""
-        return tuple(self.settings.get("notes", ()))
+        return frozenset(self.trained)
 
     def _elements(self, role: Role) -> int:
         return sum(self.specs[buffer.spec].elements for buffer in self.buffers if buffer.role is role)
@@ -286,10 +293,6 @@ def state_bytes(graph: Graph) -> float:
     return float(sum(graph.buffer_bytes(index) for index in saved))
 
 
-OFFLOADED_STATE = "offloaded_state_bytes_per_element"
-"""The setting of a graph with the bytes of optimizer state that the host holds per trained parameter."""
-
-
 def checkpoint_bytes(graph: Graph) -> float:
     """Size of a checkpoint: all state, or without the parameters that are frozen, which never change."""
     frozen = sum(
@@ -297,11 +300,16 @@ def checkpoint_bytes(graph: Graph) -> float:
         for index, buffer in enumerate(graph.buffers)
         if buffer.role is Role.PARAMETER and buffer.name not in graph.trained_names
     )
-    on_host = float(graph.settings.get(OFFLOADED_STATE, 0.0)) * graph.trainable_parameters
+    on_host = graph.offloaded_state_bytes_per_parameter * graph.trainable_parameters
     return state_bytes(graph) - frozen + on_host
 
 
 Derived = TypeVar("Derived")
+
+
+def with_options(graph: Graph, **changes: Any) -> Graph:
+    """The same calls, run with other options."""
+    return replace(graph, options=replace(graph.options, **changes))
 
 
 def once_per_graph(derive: Callable[[Graph], Derived]) -> Callable[[Graph], Derived]:

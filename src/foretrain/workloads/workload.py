@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
+from foretrain.workloads.executed import ExecutedGraph, offloaded
 from foretrain.workloads.family import Axis, Family, NotDerivable, family
-from foretrain.workloads.fusion import ExecutedGraph
-from foretrain.workloads.graph import Graph, Spec
-from foretrain.workloads.offload import offloaded
+from foretrain.workloads.graph import Graph, Spec, with_options
 from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
 from foretrain.workloads.zoo import BuildOptions
 
@@ -31,8 +30,6 @@ RECENT = 32
 """Graphs that stay in memory: searches return to the same batch sizes."""
 
 
-_STORED = ("precision", "weights", "gradients")
-"""The options that name a precision."""
 _KEY_AFTER = {"forward_only": "offload", "half_outputs": "autocast"}
 """Where the JSON has the two that are not declared among the options of a step: its order is stable."""
 
@@ -226,11 +223,11 @@ def in_bf16(workload: Workload) -> Workload:
 
 def in_fp16(graph: Graph) -> Graph:
     """A graph that was recorded in BF16, in FP16."""
-    settings = {
-        name: "fp16" if name in _STORED and value == "bf16" else value
-        for name, value in graph.settings.items()
-    }
-    return replace(graph, specs=_specs_in_fp16(graph.specs), settings=settings)
+    options = graph.options
+    weights = "fp16" if options.weights == "bf16" else options.weights
+    gradients = "fp16" if options.gradients == "bf16" else options.gradients
+    options = replace(options, precision="fp16", weights=weights, gradients=gradients)
+    return replace(graph, specs=_specs_in_fp16(graph.specs), options=options)
 
 
 def without_scaling(workload: Workload) -> Workload:
@@ -240,7 +237,7 @@ def without_scaling(workload: Workload) -> Workload:
 
 def scaled_as(graph: Graph, workload: Workload) -> Graph:
     """A graph that was recorded without a scaling of FP8, with that of a workload."""
-    return replace(graph, settings={**graph.settings, "fp8_scaling": workload.options.fp8_scaling})
+    return with_options(graph, fp8_scaling=workload.options.fp8_scaling)
 
 
 def with_torch_attention(workload: Workload) -> Workload:

@@ -9,14 +9,8 @@ from calibration.collectives.links import exponents
 from calibration.datasets.measurements import CollectiveTime, powers_of_two
 from calibration.datasets.sia import Waiting
 
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.collectives.calibration import (
-    NVLINK,
-    Calibration,
-    LinkFit,
-    calibration,
-    unseen_spread,
-)
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.collectives.network import NVLINK, Calibration, LinkFit, calibration, unseen_spread
 
 
 def made(learned: Calibration) -> list[CollectiveTime]:

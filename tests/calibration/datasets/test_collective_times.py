@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibration.datasets import aiconfigurator, deepbench, sia, vtrain
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 
 
 def write(file: Path, header: str, *lines: str) -> None:

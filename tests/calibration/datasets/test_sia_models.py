@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibration.datasets import sia_models
-from foretrain.prediction.strategies.gradients import gradients
+from foretrain.prediction.strategies.program import gradients
 
 
 def test_parameters_are_those_of_the_published_networks() -> None:

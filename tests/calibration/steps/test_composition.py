@@ -7,8 +7,7 @@ from calibration.datasets.profet import ProfetStep
 from calibration.steps.keras_harness import classes, composition
 
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.catalogue import operator_models
-from foretrain.prediction.operators.pricing import price
+from foretrain.prediction.operators.pricing import operator_models, price
 from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import graph_at
 

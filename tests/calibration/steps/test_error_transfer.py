@@ -10,7 +10,7 @@ from calibration.steps.error_transfer import fit_variances
 from calibration.steps.timed_rows import TimedRow, read_rows, write_rows
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.cost_models.error_model import (
+from foretrain.prediction.corrections.error_model import (
     StepError,
     StepKey,
     StepTraits,

@@ -10,7 +10,7 @@ from calibration.steps.training_power import TimedStep, fit_power, leave_source_
 
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.products import TrainingPower
+from foretrain.prediction.operators.matrix import TrainingPower
 
 TRUE = TrainingPower(joules_per_flop=1.6e-12, decline=0.1, eight_bit=0.5)
 BOARDS = {"a100-sxm-80gb": "tensor", "h100-sxm": "tensor", "b200": "tensor", "h200-sxm": "fp8"}

@@ -13,7 +13,7 @@ from foretrain.facts.devices import device
 from foretrain.learning.regression.cost_model import LearnedSteps, learned_steps, price_jobs, timed_steps
 from foretrain.learning.regression.learn import learn
 from foretrain.learning.regression.model import save
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.workloads.graph import Phase
 
 T4 = device("t4")

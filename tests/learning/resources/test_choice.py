@@ -7,8 +7,9 @@ from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import cluster
 from foretrain.learning.resources.choice import consumption
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.resources.consumption import INSPECTOR, TIMELINE, Consumption
-from foretrain.prediction.scenario import Parallelism, Scenario
+from foretrain.prediction.scenario import Scenario
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 

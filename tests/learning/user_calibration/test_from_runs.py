@@ -13,7 +13,7 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.learning.user_calibration import samples
 from foretrain.learning.user_calibration.catalogue import calibration_named, forget
 from foretrain.learning.user_calibration.samples import sample_of
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.step.cpu_workers import WorkerConstants, prior, worker_time
 from foretrain.serving.python import predict
 from foretrain.serving.verbs.calibrating import HALF, RunsLearned, held_out_models, learn_from

@@ -58,8 +58,7 @@ def predict(setting: dict[str, object]) -> PredictionMade:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setenv("FORETRAIN_HOME", str(tmp_path / "home"))
+def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(str(tmp_path / "runs.sqlite")) as opened:
         yield opened
 

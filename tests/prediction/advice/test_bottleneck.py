@@ -9,14 +9,13 @@ from tests.support.step_models import FixedSteps
 
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, bottleneck
-from foretrain.prediction.evaluation import evaluate
+from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.scenario import evaluate
 from foretrain.units import format_bytes
 
 IMAGES = workload("mnist-cnn", batch=100)
-SLOW_DISK = InputOptions("imagenet", "hdd")
+SLOW_DISK = InputOptions(dataset="imagenet", storage="hdd")
 
 
 def bottleneck_of(

@@ -9,12 +9,11 @@ from tests.support.scenarios import NO_INPUT, context_on
 from tests.support.step_models import FixedSteps
 
 from foretrain.prediction.advice.changes import MIN_GAIN, Advice, advice
-from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.host import HostModel
+from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.scenario import Evaluation, evaluate
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import executed_graph_at
@@ -54,7 +53,7 @@ def test_changes_are_listed_with_their_gain_most_first() -> None:
 
 def test_gain_is_the_ratio_of_speeds() -> None:
     now = evaluated(CONVOLUTIONS, "a100-sxm-80gb")
-    tf32 = executed_graph_at(workload_of(CONVOLUTIONS), 64).with_settings(precision="tf32")
+    tf32 = executed_graph_at(workload_of(CONVOLUTIONS), 64).with_options(precision="tf32")
     then = evaluate(now.context, now.configuration, tf32)
     changes = {each.change: each for each in advised(CONVOLUTIONS, "a100-sxm-80gb")}
     if now.seconds / then.seconds >= MIN_GAIN:
@@ -95,7 +94,7 @@ def test_no_batch_beyond_the_largest_that_fits() -> None:
 
 def test_slow_input_is_advised_what_would_be_enough() -> None:
     # 64 x 5.2 ms = 0.333 s of decoding against 0.05 s of training: seven workers; 64 seeks take 0.38 s
-    slow = InputOptions("imagenet", "hdd", workers=1)
+    slow = InputOptions(dataset="imagenet", storage="hdd", loader_workers=1)
     changes = {each.change: each for each in advised(CONVOLUTIONS, "t4", FixedSteps(0.05), slow)}
     both = changes["7 loader workers, samples on nvme"]
     assert both.step_seconds == pytest.approx(0.05)
@@ -105,7 +104,7 @@ def test_slow_input_is_advised_what_would_be_enough() -> None:
 
 
 def test_loading_without_overlap_is_advised_to_prefetch() -> None:
-    in_turn = InputOptions("cifar10", prefetch=False)
+    in_turn = InputOptions(dataset="cifar10", prefetch=False)
     names = [each.change for each in advised(CONVOLUTIONS, "t4", FixedSteps(0.01), in_turn)]
     assert "prefetching" in names
 

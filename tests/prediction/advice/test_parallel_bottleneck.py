@@ -14,8 +14,8 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.advice.changes import fast_link
 from foretrain.prediction.answer import Prediction
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.predict import predict
-from foretrain.prediction.step.input_pipeline import InputOptions
 
 
 @cache
@@ -32,7 +32,7 @@ def prediction_of(
     return predicted(
         workload(model, batch=batch),
         on,
-        input_options=InputOptions(dataset, "hdd"),
+        input_options=InputOptions(dataset=dataset, storage="hdd"),
         advice=True,
         strategy=strategy,
         micro_batches=micro_batches,

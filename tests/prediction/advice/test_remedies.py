@@ -3,9 +3,9 @@
 from tests.support.scenarios import context_on, predicted, workload
 
 from foretrain.prediction.advice.remedies import MemoryRemedy, remedies
-from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism
+from foretrain.prediction.scenario import Evaluation, evaluate
 
 
 def remedies_for(batch: int, largest_batch: int = 0) -> tuple[MemoryRemedy, ...]:

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from foretrain.prediction.collectives._base import Medium, carried_seconds
 from foretrain.prediction.collectives.algorithms import (
+    Medium,
     best_pieces,
     can_sum,
+    carried_seconds,
     chain_broadcast_seconds,
     chain_reduce_seconds,
     direct_all_to_all_seconds,

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from foretrain.facts.hardware import Hardware, hardware
-from foretrain.prediction.collectives._base import Collective, Group, Verb
-from foretrain.prediction.collectives.catalogue import collective_cost
+from foretrain.prediction.collectives.costs import Collective, Group, Verb, collective_cost
 from foretrain.prediction.collectives.network import network_among, network_of
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foretrain.facts.nodes import node
+from foretrain.facts.hardware import node
 from foretrain.prediction.collectives.network import rings_by_size
 
 

@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 
 from foretrain.errors import ForetrainError, InvalidRequest, MissingData, UnknownName
-from foretrain.facts.hardware import hardware
+from foretrain.facts.hardware import hardware, nodes
 from foretrain.facts.links import topologies
-from foretrain.facts.nodes import nodes
 from foretrain.facts.sheets import Sheet, data_root
-from foretrain.prediction.collectives import Collective, Group, Verb, collective_cost, collective_seconds
-from foretrain.prediction.collectives.calibration import calibration
-from foretrain.prediction.collectives.network import Network, Tier, network_of, with_factor
+from foretrain.prediction.collectives.costs import (
+    Collective,
+    Group,
+    Verb,
+    collective_cost,
+    collective_seconds,
+)
+from foretrain.prediction.collectives.network import Network, Tier, calibration, network_of, with_factor
 
 
 def tiers(text: str, intra: str | None = None, inter: str | None = None) -> tuple[Network, Tier, Tier]:

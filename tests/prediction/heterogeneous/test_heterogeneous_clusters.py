@@ -19,10 +19,10 @@ from foretrain.facts.hardware import cluster as cluster_of
 from foretrain.facts.sheets import Sheet
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.collectives.network import network_among
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.heterogeneous.division import BatchSplit, CachedCostModel, GlobalBatch
+from foretrain.prediction.options import InputOptions
 from foretrain.prediction.predict import predict
-from foretrain.prediction.step.input_pipeline import InputOptions
 from foretrain.workloads.workload import Workload
 
 FAST_NETWORK = "infiniband-ndr:8"

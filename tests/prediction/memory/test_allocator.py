@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, rounded_bytes, simulate
+from foretrain.prediction.memory.allocator import (
+    FREE,
+    RELEASE,
+    Event,
+    peak_requested_bytes,
+    rounded_bytes,
+    simulate,
+)
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -111,8 +118,13 @@ def test_reserved_covers_allocated_covers_what_is_live(events: list[Event]) -> N
         live += size if size != FREE else -sizes[key]
         sizes[key] = size
         peak_live = max(peak_live, live)
-    assert footprint.peak_reserved_bytes >= footprint.peak_allocated_bytes >= peak_live
+    assert footprint.peak_reserved_bytes >= footprint.peak_allocated_bytes >= peak_requested_bytes(events)
+    assert peak_requested_bytes(events) >= peak_live
     assert footprint.peak_reserved_bytes % (2 * MIB) == 0
+
+
+def test_requested_bytes_by_hand() -> None:
+    assert peak_requested_bytes([(0, 513), (1, 1), (0, FREE), (2, 512), (0, RELEASE)]) == 1024 + 512
 
 
 @given(histories())
@@ -128,3 +140,4 @@ def test_a_capacity_of_the_peak_is_enough_and_results_repeat(events: list[Event]
     footprint = simulate(events)
     assert simulate(events) == footprint
     assert simulate(events, footprint.peak_reserved_bytes).failed_at is None
+    assert simulate(events, peak_requested_bytes(events) - 1).failed_at is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
@@ -13,14 +14,19 @@ from torch import nn
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.memory.calibration import (
+from foretrain.prediction.memory import estimate
+from foretrain.prediction.memory.allocator import Event, Footprint, simulate
+from foretrain.prediction.memory.estimate import (
     CommunicatorSize,
     ContextSize,
     MemoryCalibration,
+    MemoryEstimate,
     Spread,
+    estimate_memory,
+    fits_memory,
+    largest_batch,
     memory_calibration,
 )
-from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, largest_batch
 from foretrain.prediction.memory.lifetimes import Part, convolution_workspaces, tuned_calls
 from foretrain.prediction.strategies.program import MemoryOptions, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units
@@ -228,6 +234,33 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
     assert not estimate_memory(mlp(best + 1), small).fits
     assert largest_batch(mlp, small, most=best - 1) == best - 1
     assert largest_batch(mlp, small, start=3) == largest_batch(mlp, small, start=5 * best) == best
+
+
+def test_a_step_fits_as_estimated_in_full() -> None:
+    small = replace(device("a100-sxm-40gb"), sheet=device("gtx1060-6gb").sheet)
+    best = largest_batch(mlp, small)
+    for size in (1, best // 2, best - 1, best, best + 1, best + 2, best + 100, 2 * best):
+        assert fits_memory(mlp(size), small) == estimate_memory(mlp(size), small).fits
+
+
+def test_few_batches_are_simulated_to_find_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of which the tensors alone do not fit are not simulated."""
+    small = replace(device("a100-sxm-40gb"), sheet=device("gtx1060-6gb").sheet)
+    simulated, tried = [], []
+
+    def counted(events: Iterable[Event], capacity_bytes: float | None = None) -> Footprint:
+        simulated.append(capacity_bytes)
+        return simulate(events, capacity_bytes)
+
+    monkeypatch.setattr(estimate, "simulate", counted)
+
+    def graph_at(size: int) -> Graph:
+        tried.append(size)
+        return mlp(size)
+
+    best = largest_batch(graph_at, small)
+    assert len(simulated) < len(tried)
+    assert len(simulated) >= sum(size <= best for size in tried), "what fits is simulated"
 
 
 def test_the_search_for_the_largest_batch_tries_the_same_batches_wherever_it_starts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from foretrain.prediction.memory.lifetimes import Part, saved_bytes, tensor_lifetimes
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
+from foretrain.workloads.options import ResolvedOptions
 
 HALF, FULL, EXPERTS = Spec((4, 256), "bfloat16"), Spec((4, 256), "float32"), Spec((8, 4, 256), "bfloat16")
 KIB = 1024
@@ -15,7 +16,8 @@ def call(name: str, phase: Phase, reads: tuple[int, ...], writes: tuple[int, ...
 
 
 def graph(specs: tuple[Spec, ...], calls: tuple[Call, ...], buffers: tuple[Buffer, ...]) -> Graph:
-    return Graph(specs, calls, buffers, (), 1, 1, 0, {"full_gradients": True})
+    options = ResolvedOptions(precision="bf16", weights="bf16", master_weights=True, gradients="fp32")
+    return Graph(specs, calls, buffers, (), 1, 1, 0, options)
 
 
 def unused_bytes(of: Graph) -> int:

@@ -7,11 +7,10 @@ from tests.support.scenarios import context_on, workload
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.memory.calibration import memory_calibration, spread_between
-from foretrain.prediction.memory.estimate import chance_to_exceed
+from foretrain.prediction.memory.estimate import chance_to_exceed, memory_calibration, spread_between
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism
+from foretrain.prediction.scenario import Evaluation, evaluate
 from foretrain.prediction.step.input_pipeline import host_link
 from foretrain.prediction.step.offload import HOST_COPIES, HOST_UPDATE, PAGING
 from foretrain.workloads.options import ResolvedOptions

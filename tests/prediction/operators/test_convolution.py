@@ -14,7 +14,6 @@ from tests.support.plain_devices import doubled, plain_device
 
 from foretrain.facts.devices import Device, device, devices
 from foretrain.prediction.operators import matrix, streaming
-from foretrain.prediction.operators.bandwidth import DeviceShare
 from foretrain.prediction.operators.convolution import (
     TILES,
     ConvolutionConstants,
@@ -27,7 +26,8 @@ from foretrain.prediction.operators.convolution import (
     share_by_rate,
 )
 from foretrain.prediction.operators.listing import table
-from foretrain.prediction.operators.products import tf32_reach
+from foretrain.prediction.operators.matrix import tf32_reach
+from foretrain.prediction.operators.streaming import DeviceShare
 from foretrain.workloads.ops import Direction, Work
 
 GPUS = tuple(item for item in devices().values() if item.kind == "gpu")

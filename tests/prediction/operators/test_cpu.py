@@ -11,8 +11,6 @@ from tests.support.calibrated_cpu import CALIBRATION, HERE
 
 from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.devices import Device
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.catalogue import operator_models
 from foretrain.prediction.operators.cpu import (
     MMAP_THRESHOLD_BYTES,
     CpuModel,
@@ -26,6 +24,7 @@ from foretrain.prediction.operators.cpu import (
     terms,
 )
 from foretrain.prediction.operators.listing import table
+from foretrain.prediction.operators.pricing import Knowledge, operator_models
 from foretrain.workloads.ops import Direction, Kind, Work
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.fp8 import without_transposes
 from foretrain.prediction.operators.listing import WorkTable
 from foretrain.prediction.operators.matrix import MatrixModel
+from foretrain.prediction.operators.streaming import without_transposes
 from foretrain.testing.works import product
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.rules.fp8 import SCALED_BLOCKS, TRANSPOSED

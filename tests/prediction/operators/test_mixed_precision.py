@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.operators.catalogue import operator_models
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import listing_of
+from foretrain.prediction.operators.matrix import headroom
 from foretrain.prediction.operators.mixed_precision import (
     calibration,
     corrected,
@@ -19,8 +18,7 @@ from foretrain.prediction.operators.mixed_precision import (
     step_weight,
     sustained_share,
 )
-from foretrain.prediction.operators.pricing import PricedOps, price
-from foretrain.prediction.operators.products import headroom
+from foretrain.prediction.operators.pricing import Knowledge, PricedOps, operator_models, price
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.options import WorkloadRequest

@@ -4,7 +4,7 @@ import pytest
 
 from foretrain.answers import Infeasible
 from foretrain.facts.hardware import cluster
-from foretrain.prediction.evaluation import Evaluation
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (
     METRICS,
@@ -15,8 +15,8 @@ from foretrain.prediction.resources.consumption import (
     words,
 )
 from foretrain.prediction.resources.worker_cycle import worker_cycle
-from foretrain.prediction.scenario import Parallelism, Scenario
-from foretrain.prediction.strategies.gradients import gradients
+from foretrain.prediction.scenario import Evaluation, Scenario
+from foretrain.prediction.strategies.program import gradients
 from foretrain.store.runs import Resource
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

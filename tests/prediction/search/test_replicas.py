@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.support.scenarios import context_on
 
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import StepConfiguration
+from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.options import InputOptions
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate
 from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,
@@ -19,9 +19,9 @@ from foretrain.prediction.search.sketch import (
     reduction,
     replica_step,
 )
-from foretrain.prediction.step.input_pipeline import InputOptions, input_pipeline
+from foretrain.prediction.step.input_pipeline import input_pipeline
 from foretrain.prediction.stragglers import default_jitter
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

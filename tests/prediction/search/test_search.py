@@ -15,14 +15,13 @@ from tests.support.smaller_devices import with_memory
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import StepConfiguration, StepContext
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.search.search import RETURNED, Ranking, search
 from foretrain.prediction.search.sketch import AFTER, BEFORE, block_costs, blocks_of, sketch
 from foretrain.prediction.step.parallel import parallel_step
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.workloads.executed import ExecutedGraph
 
 
 @cache

@@ -10,9 +10,9 @@ from tests.support.hand_made_steps import by_bytes, environment, exchange, gpt2,
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import CallTimes, call_times
-from foretrain.prediction.operators.products import has_static_products
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.cost_models import CallTimes, call_times
+from foretrain.prediction.operators.matrix import has_static_products
 from foretrain.prediction.step.compose import (
     Contention,
     all_exchange_seconds,
@@ -22,9 +22,8 @@ from foretrain.prediction.step.compose import (
     per_step,
 )
 from foretrain.prediction.step.pipeline import compose_pipeline
-from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.pipeline.schedules import even_pipeline_seconds
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
+from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, forward_end
 from foretrain.workloads.graph import Phase
 
 

@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.step.compose import compose, passes
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.workloads.graph import Call, Graph, Phase
+from foretrain.workloads.options import ResolvedOptions
 
 
 def _program(*exchanges: Exchange, micro_batches: int = 1, framework: str = "pytorch") -> Program:
     phases = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
     calls = tuple(Call("aten.relu", phase, "", (), (), (), (), {}) for phase in phases)
-    graph = Graph((), calls, (), (), 1, 1, 0, {"framework": framework})
+    graph = Graph((), calls, (), (), 1, 1, 0, ResolvedOptions(framework=framework))
     return Program(graph, tuple(exchanges), micro_batches=micro_batches)
 
 

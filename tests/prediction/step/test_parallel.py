@@ -10,7 +10,7 @@ from tests.support.hand_made_steps import environment, gpt2, graph, parallel_ste
 
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import with_factor
-from foretrain.prediction.cost_models.priced_step import call_times, step_estimate
+from foretrain.prediction.cost_models import call_times, step_estimate
 from foretrain.prediction.step.parallel import (
     BUBBLE,
     EXPOSED,
@@ -18,11 +18,10 @@ from foretrain.prediction.step.parallel import (
     parallel_step,
     with_launched_exchanges,
 )
-from foretrain.prediction.strategies.catalogue import divided, layout_of
-from foretrain.prediction.strategies.gradients import parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.program import Axis
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.program import Axis, parameter_bytes
+from foretrain.prediction.strategies.strategy import divided, layout_of
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Phase
 
 ON = "a100-pcie-40gb:4"

@@ -7,15 +7,14 @@ from functools import cache
 import pytest
 from tests.support.hand_made_steps import environment, graph
 
-from foretrain.prediction.collectives._base import Collective, Group, Verb
-from foretrain.prediction.collectives.catalogue import collective_cost
-from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.collectives.costs import Collective, Group, Verb, collective_cost
+from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.step.parallel import ParallelStep, parallel_step
 from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_step
-from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.program import optimizer_start, parameter_bytes
+from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.workloads.executed import ExecutedGraph
 
 ON = "t4:1x4"
 VOICE = graph("voice-conv", batch=20)

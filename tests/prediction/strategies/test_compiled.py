@@ -11,10 +11,10 @@ from tests.support.divided_graphs import matrix_flop, role_bytes
 from tests.support.hand_made_steps import environment
 
 from foretrain.prediction.step.parallel import ParallelStep, parallel_step
-from foretrain.prediction.strategies.catalogue import divided, layout_of
 from foretrain.prediction.strategies.program import Axis, Program
+from foretrain.prediction.strategies.strategy import divided, layout_of
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.fused_kernels import FUSED
-from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.graph import Role
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

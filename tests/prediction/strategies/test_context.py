@@ -10,7 +10,7 @@ import pytest
 from tests.support.divided_graphs import check_parameters, check_shapes, graph, matrix_flop, role_bytes
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.strategies.context import context_parallel, feasible_context_degrees
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.tensor import tensor_parallel

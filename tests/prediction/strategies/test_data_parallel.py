@@ -11,9 +11,12 @@ from tests.support.hand_made_steps import by_bytes, gpt2, step_of, times
 
 from foretrain.prediction.step.compose import compose
 from foretrain.prediction.strategies.data_parallel import data_parallel
-from foretrain.prediction.strategies.gradients import (
+from foretrain.prediction.strategies.program import (
     AVERAGING,
+    Axis,
     Gradient,
+    Program,
+    When,
     averaged,
     bucketed,
     gradients,
@@ -21,7 +24,6 @@ from foretrain.prediction.strategies.gradients import (
     parameter_bytes,
     reduced_last,
 )
-from foretrain.prediction.strategies.program import Axis, Program, When
 from foretrain.workloads.graph import Phase
 
 MIB = 1 << 20

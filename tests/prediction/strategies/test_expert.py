@@ -12,7 +12,7 @@ from tests.support.divided_graphs import check_parameters, check_shapes, graph, 
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.strategies.expert import (
     expert_parallel,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.layout import Layout, ServerPlan
 from foretrain.prediction.strategies.parameter_server import server_plan
+from foretrain.prediction.strategies.strategy import layout_of
 
 SEQUENCE = {"sequence_parallel": True, "assumes_sequence_parallel": True}
 """Megatron's default with tensor parallelism."""
@@ -72,7 +72,7 @@ def test_hybrid_sharding_shares_within_nodes() -> None:
         ("ep=3,dp=8", r"ep=3 must divide the 8 data-parallel devices \(1, 2, 4, 8\)"),
         ("zero=3,shard=3", r"shard=3 does not divide 8 data-parallel devices \(1, 2, 4, 8\)"),
         ("shard=4", "shard=N requires zero=1, zero=2 or zero=3"),
-        ("tq=2", "'tq' is not one of tp, sp, cp, pp, .*, dp, compress, overlap, ep, zero, shard"),
+        ("tq=2", "'tq' is not one of tp, sp, tp-overlap, cp, pp, .*, dp, compress, overlap, ep, zero, shard"),
         ("tp=2,tp=4", "gives tp twice"),
         ("tp=0", "tp=0 must be a whole number of at least 1"),
         ("tp=two", "tp=two must be a whole number"),

@@ -1,17 +1,23 @@
-"""Options of a layout: when gradients are reduced, what is kept of gathered activations."""
+"""Options of a layout: when gradients are reduced, what is kept of gathered activations, what overlaps."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from foretrain.prediction.collectives._base import Verb
+from foretrain.errors import InvalidRequest
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.memory.estimate import memory_options
 from foretrain.prediction.memory.lifetimes import tensor_lifetimes
-from foretrain.prediction.strategies.catalogue import layout_of, replication
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
+from foretrain.prediction.strategies.strategy import layout_of, replication
+from foretrain.prediction.strategies.tensor import TensorParallel
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
+from foretrain.workloads.options import ResolvedOptions
 
 
-def _graph(**settings: object) -> Graph:
+def _graph(**options: Any) -> Graph:
     calls = (
         Call("aten.mm", Phase.FORWARD, "a", (), (0,), (0,), (), {}),
         Call("aten.mm", Phase.BACKWARD, "b", (), (0,), (0,), (1,), {}),
@@ -23,7 +29,7 @@ def _graph(**settings: object) -> Graph:
         Buffer(0, 0, 4, Role.GRADIENT, "b"),
         Buffer(0, 0, 4, Role.GRADIENT, "a"),
     )
-    return Graph((Spec((1 << 20,), "float32"),), calls, buffers, (), 1, 1, 0, dict(settings))
+    return Graph((Spec((1 << 20,), "float32"),), calls, buffers, (), 1, 1, 0, ResolvedOptions(**options))
 
 
 def replicated(program: Program, layout: Layout) -> Program:
@@ -41,7 +47,9 @@ def test_gradients_are_reduced_as_they_become_ready_or_after_all() -> None:
 def test_full_gradients_stay_and_need_no_buckets() -> None:
     plain = tensor_lifetimes(_graph(), MemoryOptions(data_parallel=4, keep_gradients=True), 0)
     kept = tensor_lifetimes(
-        _graph(full_gradients=True), MemoryOptions(data_parallel=4, keep_gradients=True), 0
+        _graph(precision="bf16", weights="bf16", master_weights=True, gradients="fp32"),
+        MemoryOptions(data_parallel=4, keep_gradients=True),
+        0,
     )
     assert sum(piece.bytes for piece in plain.gradients) == 8 << 20
     assert not kept.gradients
@@ -59,3 +67,37 @@ def test_what_layers_gather_may_be_kept_for_every_micro_batch_in_flight(keeps: b
 def test_sp_keep_keeps_gathered_activations() -> None:
     assert layout_of("tp=4,sp=keep", 4, 4).keeps_gathered
     assert not layout_of("tp=4,sp", 4, 4).keeps_gathered
+
+
+@pytest.mark.parametrize(
+    ("text", "framework", "overlaps"),
+    [
+        ("tp=4,sp", "megatron", False),
+        ("tp=4,sp", "nemo", True),
+        ("tp=4,sp=no", "nemo", False),
+        ("tp=4,tp-overlap", "megatron", True),
+        ("tp=4,tp-overlap=no", "nemo", False),
+    ],
+)
+def test_exchanges_run_beside_their_own_products(text: str, framework: str, overlaps: bool) -> None:
+    calls = [
+        Call("aten.mm", Phase.FORWARD, "layers.0.a", (), (0,), (0,), (), {}),
+        Call("aten.add", Phase.FORWARD, "layers.0", (), (0,), (0,), (), {}),
+        Call("aten.mm", Phase.FORWARD, "layers.1.a", (), (0,), (0,), (), {}),
+        Call("aten.mm", Phase.FORWARD, "head", (), (0,), (0,), (), {}),
+    ]
+    exchanges = (
+        Exchange("sum", Verb.REDUCE_SCATTER, 1.0, Axis.TENSOR, 0, 1),
+        Exchange("gather", Verb.ALL_GATHER, 1.0, Axis.TENSOR, 1, 2),
+        Exchange("gather", Verb.ALL_GATHER, 1.0, Axis.TENSOR, 2, 3),
+    )
+    graph = replace(_graph(framework=framework), calls=tuple(calls))
+    beside = TensorParallel().overlap(Program(graph, exchanges), layout_of(text, 4, 4)).exchanges
+    spans = [(each.after, each.before, each.by_copies) for each in beside]
+    own = [(-1, 1, True), (1, 3, True)] if overlaps else [(0, 1, False), (1, 2, False)]
+    assert spans == [*own, (2, 3, False)]  # the output layer is outside the blocks
+
+
+def test_overlap_of_layers_needs_tensor_parallelism() -> None:
+    with pytest.raises(InvalidRequest, match="tp-overlap requires tensor parallelism"):
+        layout_of("tp=1,tp-overlap", 4, 4)

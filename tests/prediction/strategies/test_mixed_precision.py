@@ -3,8 +3,6 @@
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.strategies._base import MixedPrecision
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.mixed_precision import (
     fixed_precision,
     mixed_precision,
@@ -12,6 +10,7 @@ from foretrain.prediction.strategies.mixed_precision import (
     under,
     usual_precision,
 )
+from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_of
@@ -77,4 +76,4 @@ def test_a_step_in_fp16_is_that_in_bf16_with_another_type() -> None:
     assert half.calls == brain.calls
     assert {spec.dtype for spec in half.specs} - {spec.dtype for spec in brain.specs} == {"float16"}
     assert [spec.bytes for spec in half.specs] == [spec.bytes for spec in brain.specs]
-    assert half.settings["precision"] == "fp16"
+    assert half.options.precision == "fp16"

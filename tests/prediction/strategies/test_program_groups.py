@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrain.prediction.collectives._base import Group
+from foretrain.prediction.collectives.costs import Group
 from foretrain.prediction.strategies.program import Axis, group_along, neighbours, stride
 
 TP, CP, EP, SHARD, DP, PP = Axis

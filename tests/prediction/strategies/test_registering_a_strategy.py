@@ -10,23 +10,36 @@ from tests.support.scenarios import predicted, workload
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
-from foretrain.jobs.batch_limits import BatchLimits
 from foretrain.jobs.configurations import RunConfiguration, best_configuration
-from foretrain.jobs.length import LengthRequest, length_of
+from foretrain.jobs.length import length_of
+from foretrain.jobs.options import BatchLimits, LengthOptions
 from foretrain.planning.guide.guide import GuideRequest, guide
 from foretrain.planning.guide.machines import machines_named
 from foretrain.planning.launch_files._base import LaunchPlan
 from foretrain.planning.launch_files.catalogue import launch_file
 from foretrain.planning.plan import PlanRequest
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies._base import ExchangeSeconds, Strategy
-from foretrain.prediction.strategies.catalogue import forms, layout_of, plan_words, registered, strategies
-from foretrain.prediction.strategies.gradients import parameter_bytes
+from foretrain.prediction.options import strategy_help
 from foretrain.prediction.strategies.layout import Layout, whole_number
-from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program, When
+from foretrain.prediction.strategies.program import (
+    Axis,
+    Exchange,
+    MemoryOptions,
+    Program,
+    When,
+    parameter_bytes,
+)
+from foretrain.prediction.strategies.strategy import (
+    ExchangeSeconds,
+    Strategy,
+    forms,
+    layout_of,
+    plan_words,
+    registered,
+    strategies,
+)
 from foretrain.registry import DuplicateName
-from foretrain.serving.requests.groups import strategy_help
 from foretrain.testing import RegisteredStrategySuite
 from foretrain.workloads.graph import Graph
 
@@ -169,7 +182,7 @@ def test_auto_considers_it() -> None:
 
 def test_plan_compares_it() -> None:
     assert TEXT in plan_words()
-    length = LengthRequest(steps=1000)
+    length = LengthOptions(steps=1000)
     assert TEXT in PlanRequest(VOICE, length).strategies
     limits, jobs = BatchLimits(global_batch=80), length_of(length)
     assert jobs is not None

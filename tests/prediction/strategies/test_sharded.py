@@ -9,10 +9,17 @@ import pytest
 from tests.support import divided_graphs
 from tests.support.hand_made_steps import environment, gpt2, graph
 
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import call_times
-from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
-from foretrain.prediction.strategies.program import ROOT, Axis, Program, When, unit_of
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.cost_models import call_times
+from foretrain.prediction.strategies.program import (
+    ROOT,
+    Axis,
+    Program,
+    When,
+    optimizer_start,
+    parameter_bytes,
+    unit_of,
+)
 from foretrain.prediction.strategies.sharded import sharded, with_sharded_optimizer
 from foretrain.workloads.graph import Phase, Role
 from foretrain.workloads.rules import operators

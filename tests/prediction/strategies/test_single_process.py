@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from tests.support.hand_made_steps import environment, graph, parallel_step_on
 
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.memory.estimate import memory_options
-from foretrain.prediction.strategies.catalogue import layout_of
-from foretrain.prediction.strategies.gradients import optimizer_start, parameter_bytes
-from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.program import Program, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.single_process import (
     first_device_bytes,
     launched_by_one,
@@ -20,6 +18,7 @@ from foretrain.prediction.strategies.single_process import (
     replication,
     single_process,
 )
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import Phase
 
 VOICE = graph("voice-linear", batch=20)

@@ -11,10 +11,11 @@ from tests.support.divided_graphs import check_parameters, check_shapes, graph, 
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.strategies.program import Axis, Program
+from foretrain.prediction.strategies.program import Axis, Program, compiled
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees, tensor_flow, tensor_parallel
+from foretrain.workloads.fused_kernels import PRODUCTS
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import operators
@@ -107,6 +108,39 @@ def test_sequence_parallelism_gathers_and_scatters_instead() -> None:
         (Verb.REDUCE_SCATTER, Phase.BACKWARD): 33,
         (Verb.ALL_GATHER, Phase.BACKWARD): 66,  # the gradients, and the kept inputs once more
     }
+
+
+def test_what_is_gathered_is_there_before_its_first_reader() -> None:
+    """Fusion moves weights' gradients after the others; neither may start without the gathered gradient."""
+    weights = {"precision": "bf16", "weights": "bf16", "master_weights": True, "gradients": "fp32"}
+    executed = compiled(program("llama3.2-1b", 4, True, seq_len=512, framework="megatron", **weights))
+    calls, hidden_behind = executed.graph.calls, Counter[tuple[str, int]]()
+    for each in executed.exchanges:
+        if each.verb is Verb.ALL_GATHER and calls[each.after].phase is Phase.BACKWARD:
+            between = calls[each.after + 1 : each.before]
+            products = sum(call.name in ("aten.mm", PRODUCTS) for call in between)
+            hidden_behind[calls[each.before].module.split(".")[-1], products] += 1
+    blocks = LAYERS["llama3.2-1b"]
+    rows = {("down", 0): blocks, ("output", 0): blocks}
+    columns = {("up", 1): blocks, ("value", 1): blocks}  # gathered again beside the input's gradient
+    assert {**rows, **columns}.items() <= hidden_behind.items()
+
+
+@pytest.mark.parametrize(("scaling", "forward", "gradient"), [("current", 0.5, 0.5), ("block", 0.516, 1.031)])
+def test_transformer_engine_gathers_in_eight_bits(scaling: str, forward: float, gradient: float) -> None:
+    options = {"seq_len": 512, "framework": "megatron"}
+    half = program("llama3.2-1b", 4, True, precision="bf16", **options)
+    eight = program("llama3.2-1b", 4, True, precision="fp8", fp8_scaling=scaling, **options)
+    gathers = [
+        [each for each in of.exchanges if each.verb is Verb.ALL_GATHER and each.bytes > 1e5]
+        for of in (half, eight)
+    ]
+    shares = Counter(round(b.bytes / a.bytes, 3) for a, b in zip(*gathers, strict=True))
+    blocks = LAYERS["llama3.2-1b"]
+    outside = 3  # the output layer, which stays in BF16, and the gradient of the embedding
+    assert shares == Counter({1.0: outside}) + Counter({forward: 4 * blocks}) + Counter(
+        {gradient: 2 * blocks}
+    )
 
 
 def test_sequence_parallelism_divides_norms_too() -> None:

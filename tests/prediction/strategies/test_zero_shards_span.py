@@ -8,8 +8,9 @@ import pytest
 
 from foretrain.facts.hardware import cluster
 from foretrain.prediction.answer import Prediction
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import predict
-from foretrain.prediction.scenario import Parallelism, Scenario
+from foretrain.prediction.scenario import Scenario
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 
@@ -18,7 +19,7 @@ MIXTRAL = Path(__file__).parents[2] / "golden" / "inputs" / "mixtral.json"
 
 def predicted(model: str, on: str, strategy: str) -> Prediction:
     workload = workload_of(WorkloadRequest(model, batch=2, seq_len=64, precision="bf16"))
-    answer = predict(Scenario(workload, cluster(on), Parallelism(strategy), advice=False))
+    answer = predict(Scenario(workload, cluster(on), Parallelism(strategy=strategy), advice=False))
     assert isinstance(answer, Prediction)
     return answer
 

@@ -165,7 +165,7 @@ def test_an_architecture_without_a_loss_here_is_trained_as_its_type_is(
 ) -> None:
     example = source_of(tmp_path, {**BERT, "architectures": [architecture]}).example(BuildOptions(batch=2))
     assert example.notes == (f"{architecture} has no loss of its own here: it is trained as BertForMaskedLM",)
-    assert trace(example, ResolvedOptions()).settings["notes"] == list(example.notes)
+    assert trace(example, ResolvedOptions()).notes == example.notes
 
 
 def test_code_of_its_own_is_never_run(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.support.small_models import graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import FP8_SCALINGS, WorkloadRequest
@@ -115,7 +115,7 @@ def test_products_of_blocks_read_their_scales() -> None:
 def test_frozen_layers_need_no_transposes_of_what_they_read() -> None:
     """Transposed inputs and gradients are for the gradient of weights; here the first layer is frozen."""
     whole = graph("mlp", precision="fp8", weights="bf16", master_weights=True)
-    frozen = replace(whole, settings={**whole.settings, "trained": whole.settings["trained"][2:]})
+    frozen = replace(whole, trained=whole.trained[2:])
     written = {
         name: [work.write_bytes for work in works(step, Kind.COPY) if work.dims["elements"] == 4 * 8]
         for name, step in (("whole", whole), ("frozen", frozen))
@@ -130,7 +130,7 @@ def test_all_scalings_share_one_recorded_step() -> None:
             WorkloadRequest("gpt2-small", batch=2, seq_len=64, precision="fp8", fp8_scaling=name)
         )
         steps[name] = graph_at(workload, 4)
-        assert steps[name].settings["fp8_scaling"] == name
+        assert steps[name].options.fp8_scaling == name
         assert description(workload, 2, 128)["fp8_scaling"] == name
     assert steps["delayed"].calls == steps["block"].calls
     half = workload_of(WorkloadRequest("gpt2-small", batch=2, precision="bf16"))

@@ -1,7 +1,5 @@
 """Operators derived from calls, against numbers worked out by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from foretrain.facts.frameworks import frameworks
 from foretrain.prediction.operators.host import in_library
 from foretrain.prediction.operators.listing import listing_of
 from foretrain.workloads.example import Example
-from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
+from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec, with_options
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -97,7 +95,7 @@ def test_a_copy_into_a_tensor_does_not_read_what_it_overwrites() -> None:
     specs = (Spec((10,), "float32"), Spec((10,), "float16"))
     buffers = tuple(Buffer(index, -1, 1, Role.ACTIVATION, "") for index in range(2))
     call = Call("aten.copy_", Phase.FORWARD, "", (0, 1), (0,), (0, 1), (0,), {})
-    (op,) = operators(Graph(specs, (call,), buffers, (), 1, 1, 0, {}))
+    (op,) = operators(Graph(specs, (call,), buffers, (), 1, 1, 0))
     assert (op.work.read_bytes, op.work.write_bytes) == (20, 40)
 
 
@@ -134,7 +132,7 @@ def test_work_grows_with_the_batch(name: str) -> None:
 def test_keras_moves_the_filter_of_each_dense_convolution_and_gradient() -> None:
     """Of the 3x3 convolution of 3 into 8 channels there are a forward pass and a weight gradient."""
     plain = graph("conv")
-    in_keras = replace(plain, settings={**plain.settings, "framework": "keras"})
+    in_keras = with_options(plain, framework="keras")
     more = [work for work in works(in_keras, Kind.COPY) if work not in works(plain, Kind.COPY)]
     passes = frameworks()["keras"].filter_passes
     filter_bytes = 8 * 3 * 3 * 3 * 4
@@ -147,7 +145,7 @@ def test_keras_moves_the_filter_of_each_dense_convolution_and_gradient() -> None
 
 def test_a_compiled_convolution_has_its_bias_in_the_next_kernel() -> None:
     plain = graph("conv")
-    compiled = replace(plain, settings={**plain.settings, "compile": True})
+    compiled = with_options(plain, compile=True)
     assert [work.dims.get("bias") for work in works(plain, Kind.CONVOLUTION)] == [1, None]
     assert not any("bias" in work.dims for work in works(compiled, Kind.CONVOLUTION))
 
@@ -161,7 +159,7 @@ def test_a_thread_resamples_one_position_of_all_samples_and_channels_unless_comp
     traced = trace(example, ResolvedOptions(precision="fp32", optimizer=None, forward_only=True))
     (eager,) = works(traced, Kind.RESAMPLE)
     assert (eager.dims["loops"], eager.dims["positions"]) == (4 * 3, 14 * 10)
-    (compiled,) = works(replace(traced, settings={**traced.settings, "compile": True}), Kind.RESAMPLE)
+    (compiled,) = works(with_options(traced, compile=True), Kind.RESAMPLE)
     assert "loops" not in compiled.dims
 
 

@@ -9,7 +9,7 @@ from foretrain.workloads.graph import Role
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.rules import operators
-from foretrain.workloads.tracing.selective_scan import selective_scan
+from foretrain.workloads.tracing.fused import selective_scan
 from foretrain.workloads.tracing.step import trace
 
 BATCH, WIDTH, TOKENS, STATES = 2, 3, 5, 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foretrain.workloads.tracing.known_values import MOST_ELEMENTS, KnownValues, with_value
+from foretrain.workloads.tracing.values import MOST_ELEMENTS, KnownValues, with_value
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from tests.support.small_models import graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.memory.lifetimes import saved_bytes
-from foretrain.workloads.graph import OFFLOADED_STATE, Graph, Phase, Role, checkpoint_bytes
-from foretrain.workloads.offload import offloaded
+from foretrain.workloads.executed import offloaded
+from foretrain.workloads.graph import Graph, Phase, Role, checkpoint_bytes
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
 from foretrain.workloads.requests import workload_of
 
@@ -48,7 +48,7 @@ def test_an_offloaded_optimizer_leaves_the_graph_and_is_still_in_the_checkpoint(
     kept = offloaded(graph("mlp", offload=("optimizer",)))
     assert not any(call.phase is Phase.OPTIMIZER for call in kept.calls)
     assert not any(buffer.role is Role.OPTIMIZER_STATE for buffer in kept.buffers)
-    assert kept.settings[OFFLOADED_STATE] == 8, "two FP32 moments"
+    assert kept.offloaded_state_bytes_per_parameter == 8, "two FP32 moments"
     assert checkpoint_bytes(kept) == checkpoint_bytes(whole) == 4 * 3 * (8 * 16 + 16 + 16 * 4 + 4)
     for call in kept.calls:
         assert all(buffer < len(kept.buffers) for buffer in (*call.reads, *call.writes))

@@ -28,10 +28,8 @@ from foretrain.learning.regression.model import Evidence, LearnedModel, is_model
 from foretrain.learning.regression.selection import RANDOM, judge
 from foretrain.learning.regression.table import Table, read_table, sample_of
 from foretrain.learning.regression.techniques._base import techniques
-from foretrain.prediction.cost_models.priced_step import PricedStep, step_estimate
-from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel
-from foretrain.prediction.operators._base import Confidence, Knowledge
-from foretrain.prediction.operators.roofline import RooflineModel
+from foretrain.prediction.cost_models import CostModel, OperatorCostModel, PricedStep, step_estimate
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, RooflineModel
 from foretrain.workloads.graph import Graph
 
 NAME = "end-to-end"

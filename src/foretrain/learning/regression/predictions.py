@@ -16,8 +16,7 @@ from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.learning.regression.columns import BATCH, DEVICE, GPUS, MODEL, PREDICTED, role_of
 from foretrain.learning.regression.table import Table
-from foretrain.prediction.cost_models.priced_step import step_estimate
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
+from foretrain.prediction.cost_models import OperatorCostModel, step_estimate
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_at

@@ -11,7 +11,6 @@ from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.learning.resources.artefact import SHIPPED, Inspector, load, own_file
 from foretrain.learning.resources.inputs import table_of
 from foretrain.learning.resources.samples import METRICS, RESOURCES, WorkerScene, scene_of
-from foretrain.prediction.evaluation import Evaluation
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (
     INSPECTOR,
@@ -22,7 +21,7 @@ from foretrain.prediction.resources.consumption import (
     pace_of,
     timeline_consumption,
 )
-from foretrain.prediction.scenario import Scenario
+from foretrain.prediction.scenario import Evaluation, Scenario
 from foretrain.store.runs import Floats
 
 AUTO = "auto"

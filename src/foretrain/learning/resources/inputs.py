@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrain.learning.resources.grouping import FEATURES, GroupedGraph, group, nodes_in_proportion
 from foretrain.learning.resources.options import InspectorOptions, need_torch_geometric
 from foretrain.learning.resources.samples import RESOURCES, SETTING, TARGETS, WorkerScene
 from foretrain.prediction.step.cpu_workers import WorkerConstants
 from foretrain.store.runs import Floats
 from foretrain.workloads.graph import Graph, Nature, once_per_graph
-from foretrain.workloads.grouping import FEATURES, GroupedGraph, group, nodes_in_proportion
 
 if TYPE_CHECKING:
     from torch import Tensor

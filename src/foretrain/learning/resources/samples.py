@@ -23,17 +23,17 @@ import numpy as np
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.hardware import cluster
-from foretrain.prediction.evaluation import Evaluation, evaluation_of
-from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of, within
-from foretrain.prediction.resources.consumption import pace_of
-from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
-from foretrain.prediction.scenario import Parallelism, Scenario
-from foretrain.prediction.step.calibrated_workers import (
+from foretrain.prediction.corrections.workers import (
     Deviation,
     step_of_workers,
     with_worker_time,
     worker_calibration,
 )
+from foretrain.prediction.options import Parallelism
+from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of, within
+from foretrain.prediction.resources.consumption import pace_of
+from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
+from foretrain.prediction.scenario import Evaluation, Scenario, evaluation_of
 from foretrain.prediction.step.cpu_workers import WorkerConstants, WorkerStep, worker_time
 from foretrain.store.runs import NODE, Floats, Resource, Run, Status
 from foretrain.workloads.graph import Graph

@@ -22,12 +22,11 @@ import numpy as np
 
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData, nearest
 from foretrain.facts.hardware import Hardware
-from foretrain.prediction.cost_models.step_models import OperatorCostModel
-from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configured
-from foretrain.prediction.scenario import Parallelism, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.scenario import Evaluation, evaluate, step_context
 from foretrain.workloads.workload import Workload
 
 _MOST = 1_000_000

@@ -18,7 +18,7 @@ import numpy as np
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.facts.devices import THIS_MACHINE, devices
-from foretrain.prediction.cost_models.calibration_files import (
+from foretrain.prediction.corrections.files import (
     KINDS_OF_OPERATORS,
     OPERATORS,
     TIMINGS,
@@ -30,8 +30,8 @@ from foretrain.prediction.cost_models.calibration_files import (
     name_of,
     read_calibration,
 )
-from foretrain.prediction.cost_models.kind_corrections import profiles_of
-from foretrain.prediction.cost_models.user_timings import (
+from foretrain.prediction.corrections.kinds import profiles_of
+from foretrain.prediction.corrections.timings import (
     MeasuredStep,
     keep_only,
     measured_steps,
@@ -39,6 +39,7 @@ from foretrain.prediction.cost_models.user_timings import (
     remember,
     step_from_plain,
 )
+from foretrain.prediction.corrections.workers import check_content
 from foretrain.prediction.operators.cpu import (
     CpuCalibration,
     FamilyFit,
@@ -46,7 +47,6 @@ from foretrain.prediction.operators.cpu import (
     calibration_of,
     keep,
 )
-from foretrain.prediction.step.calibrated_workers import check_content
 
 _P90 = 1.2815515655446004
 _LARGEST_SPREAD = 3.0

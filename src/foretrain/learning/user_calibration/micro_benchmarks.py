@@ -12,11 +12,10 @@ import numpy as np
 from foretrain.facts.devices import Device
 from foretrain.learning.cpu import TimedWork, relative_fit
 from foretrain.learning.user_calibration.storing import keep_profile, kept_workers
-from foretrain.prediction.cost_models.calibration_files import WORKERS, CalibrationFile, calibration_for
-from foretrain.prediction.cost_models.kind_corrections import MICRO_BENCHMARKS, KindTimes, ProfiledModel
-from foretrain.prediction.operators.catalogue import DEFAULT, operator_models
-from foretrain.prediction.operators.pricing import price
-from foretrain.prediction.step.calibrated_workers import WorkerCalibration
+from foretrain.prediction.corrections.files import WORKERS, CalibrationFile, calibration_for
+from foretrain.prediction.corrections.kinds import MICRO_BENCHMARKS, KindTimes, ProfiledModel
+from foretrain.prediction.corrections.workers import WorkerCalibration
+from foretrain.prediction.operators.pricing import DEFAULT, operator_models, price
 from foretrain.prediction.step.cpu_workers import DDP, prior
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Direction, Kind, Op

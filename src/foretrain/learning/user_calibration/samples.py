@@ -12,13 +12,13 @@ from typing import Any
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.hardware import cluster
 from foretrain.learning.user_calibration.plausibility import check_plausible
-from foretrain.prediction.cost_models.step_models import cost_model
-from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.scenario import Parallelism, default_batch, step_context
-from foretrain.prediction.step.calibrated_workers import setting_key, step_of_workers
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.workers import setting_key, step_of_workers
+from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import default_batch, step_context
 from foretrain.prediction.step.cpu_workers import WorkerStep, prior, worker_time
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.store.runs import Run, Status
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of

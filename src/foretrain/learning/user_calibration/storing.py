@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrain.learning.user_calibration.catalogue import device_name, version
 from foretrain.learning.user_calibration.fitting import WorkerFit
-from foretrain.prediction.cost_models.calibration_files import (
+from foretrain.prediction.corrections.files import (
     KINDS_OF_OPERATORS,
     WORKERS,
     CalibrationFile,
@@ -22,8 +22,8 @@ from foretrain.prediction.cost_models.calibration_files import (
     keep_calibration,
     name_of,
 )
-from foretrain.prediction.cost_models.kind_corrections import KindTimes, ProfiledModel, profiles_of
-from foretrain.prediction.step.calibrated_workers import WorkerCalibration
+from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel, profiles_of
+from foretrain.prediction.corrections.workers import WorkerCalibration
 
 _P90 = 1.2815515655446004
 _LARGEST_SPREAD = 3.0

@@ -244,7 +244,7 @@ def real_example(workload: Workload, where: torch.device) -> Example:
 
     from foretrain.workloads.example import Example
     from foretrain.workloads.readers import ZooModel
-    from foretrain.workloads.tracing.real_values import map_tensors
+    from foretrain.workloads.tracing.values import map_tensors
     from foretrain.workloads.zoo.catalogue import build
 
     torch.manual_seed(0)
@@ -329,7 +329,7 @@ class _RealTensors:
         """While entered, calls get real tensors in place of shapes: targets that a loss closes over."""
         from torch.overrides import TorchFunctionMode
 
-        from foretrain.workloads.tracing.real_values import map_tensors
+        from foretrain.workloads.tracing.values import map_tensors
 
         convert = self.of
 

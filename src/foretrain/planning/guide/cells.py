@@ -26,17 +26,16 @@ from foretrain.planning.speedup import (
     speedup_per_fold_of_cost,
 )
 from foretrain.prediction.advice.bottleneck import Limit, bottleneck
-from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.scenario import Parallelism, StepConfiguration, StepContext, step_context
-from foretrain.prediction.step.input_pipeline import InputOptions
-from foretrain.prediction.strategies.catalogue import AUTO, layout_of, words
+from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate, step_context
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import under
+from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
 from foretrain.units import HOUR, format_bytes
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import Workload, executed_graph_at
 
@@ -172,7 +171,7 @@ class GuideSteps:
     memory: dict[Hashable, MemoryEstimate] = field(default_factory=dict)
 
     def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
-        """The step in one configuration, as `prediction.evaluation.evaluate` predicts it."""
+        """The step in one configuration, as `prediction.scenario.evaluate` predicts it."""
         trained = under(context.workload, configuration.layout)
         key = trained.options, configuration.micro_batch
         if key not in self.graphs:
@@ -226,7 +225,9 @@ def runs(
     """A step of each global batch, in the given ascending order: a micro-batch too large stays so."""
     try:
         layout = layout_on(strategy, hardware)
-        context = step_context(steps.workload, hardware, Parallelism(strategy), model, InputOptions())
+        context = step_context(
+            steps.workload, hardware, Parallelism(strategy=strategy), model, InputOptions()
+        )
     except (InvalidRequest, MissingData) as error:
         yield from (NoRun(Blank.UNKNOWN, str(error)) for _ in batches)
         return

@@ -27,10 +27,10 @@ from foretrain.errors import InvalidRequest
 from foretrain.planning.guide.cells import Cell, GuideSteps, NoRun, Run, cell_of, layout_on, runs
 from foretrain.planning.guide.machines import Machine, default_machines, one_of
 from foretrain.planning.guide.summary import Kind, Summary, summarise
-from foretrain.prediction.cost_models.step_models import CostModel, OperatorCostModel, cost_model
+from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.memory.estimate import LARGEST
-from foretrain.prediction.operators.catalogue import DEFAULT
-from foretrain.prediction.operators.roofline import RooflineModel
+from foretrain.prediction.operators.pricing import DEFAULT, RooflineModel
 from foretrain.prediction.strategies.mixed_precision import PRECISION, usual_precision
 from foretrain.workloads.workload import Workload
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.catalogue import active_strategies, plan_words, strategies
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.strategy import active_strategies, plan_words, strategies
 
 MASTER_PORT = 29500
 """torchrun's own default."""

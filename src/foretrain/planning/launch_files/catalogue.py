@@ -10,7 +10,7 @@ from functools import cache
 from foretrain.errors import InvalidRequest
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget, select_launchers
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.registry import Registry, discovered
 
 

@@ -10,7 +10,7 @@ second fetches it and restarts, and leaving a cloud may cost money:
 The loss curve enters through the **stages**: where it flattens, the critical batch size grows, so the time of
 a step of progress changes on an offer that trains with its own batch. Steps are steps of progress at one
 reference batch; `Runner.step_seconds` is the time of such a step on the offer, stage by stage (see
-`jobs.stages`). With one batch everywhere one stage is enough, and two phases then win only between two
+`jobs.epochs`). With one batch everywhere one stage is enough, and two phases then win only between two
 offers: when a deadline is too tight for the cheaper one and leaves slack on the faster one, or a budget vice
 versa.
 

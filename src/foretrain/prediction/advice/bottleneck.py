@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.advice.scaling_curve import ScalingCurve
-from foretrain.prediction.cost_models.priced_step import WAITING, Binding, binding
-from foretrain.prediction.evaluation import Evaluation
+from foretrain.prediction.cost_models import WAITING, Binding, binding
+from foretrain.prediction.scenario import Evaluation
 from foretrain.units import format_bytes
 from foretrain.workloads.graph import Phase
 

@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 from foretrain.errors import ForetrainError
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import device as known_device
-from foretrain.facts.hardware import Hardware
-from foretrain.facts.nodes import nodes
+from foretrain.facts.hardware import Hardware, nodes
 from foretrain.prediction.advice.scaling_curve import over, with_devices
 from foretrain.prediction.collectives.network import network_of, with_factor
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import StepContext
-from foretrain.prediction.step.input_pipeline import STORAGE, InputOptions
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.options import STORAGES, InputOptions
+from foretrain.prediction.scenario import Evaluation, StepContext, evaluate
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.workload import executed_graph
 
 MIN_GAIN = 1.02
@@ -105,7 +103,7 @@ def _changes(now: Evaluation, is_batch_fixed: bool, largest_batch: int) -> Itera
 def _of_precision(now: Evaluation) -> Iterator[_Change]:
     precision, sheet = now.context.workload.options.precision, now.context.environment.device.sheet
     if precision == "fp32" and sheet.has("tf32_tensor_flop_per_second"):
-        yield _Change("TF32", lambda: _with_settings(now, precision="tf32"))
+        yield _Change("TF32", lambda: _run_with(now, precision="tf32"))
     if precision in ("fp32", "tf32"):
         half = next((name for name in ("bf16", "fp16") if sheet.has(f"{name}_tensor_flop_per_second")), None)
         if half is not None:
@@ -115,18 +113,18 @@ def _of_precision(now: Evaluation) -> Iterator[_Change]:
 def _of_execution(now: Evaluation) -> Iterator[_Change]:
     options = now.context.workload.options
     if not options.compile:
-        yield _Change("compile (torch.compile)", lambda: _with_settings(now, compile=True))
+        yield _Change("compile (torch.compile)", lambda: _run_with(now, compile=True))
     if now.step.run.waiting_seconds > 0 and not options.cuda_graphs:
-        yield _Change("CUDA graphs", lambda: _with_settings(now, cuda_graphs=True))
+        yield _Change("CUDA graphs", lambda: _run_with(now, cuda_graphs=True))
     if not options.channels_last and any(call.name == "aten.convolution" for call in now.graph.calls):
         yield _Change("channels-last layout", lambda: _with_options(now, channels_last=True))
     if options.attention == "eager":
         yield _Change("fused attention (sdpa)", lambda: _with_sdpa(now))
 
 
-def _with_settings(now: Evaluation, **settings: object) -> Evaluation:
-    """The graph at hand with other settings; its kernels are fused anew."""
-    return _with_graph(now, now.executed.with_settings(**settings))
+def _run_with(now: Evaluation, **options: object) -> Evaluation:
+    """The graph at hand, run with other options; its kernels are fused anew."""
+    return _with_graph(now, now.executed.with_options(**options))
 
 
 def _with_graph(now: Evaluation, executed: ExecutedGraph) -> Evaluation:
@@ -183,12 +181,12 @@ def _of_input(now: Evaluation) -> Iterator[_Change]:
         yield _Change("prefetching", fed(replace(options, prefetch=True)))
     if options.dataset is None or not datasets()[options.dataset].is_read:
         return
-    fastest, current = storages()[STORAGE], storages()[options.storage]
+    fastest, current = storages()[STORAGES[0]], storages()[options.storage]
     if current.id != fastest.id:
         yield _Change(f"samples on {fastest.id}", fed(replace(options, storage=fastest.id)))
     enough = _loader_workers_needed(now)
-    if enough > options.workers:
-        more = replace(options, workers=enough, prefetch=True)
+    if enough > options.loader_workers:
+        more = replace(options, loader_workers=enough, prefetch=True)
         yield _Change(f"{enough} loader workers", fed(more))
         if current.id != fastest.id:
             both = replace(more, storage=fastest.id)
@@ -198,7 +196,7 @@ def _of_input(now: Evaluation) -> Iterator[_Change]:
 def _loader_workers_needed(now: Evaluation) -> int:
     """Loader workers with which decoding is no longer what the step waits for, within reason."""
     others = max(now.step.seconds, now.input.copying_seconds)
-    one_worker = now.input.decoding_seconds * max(1, now.context.input.workers)
+    one_worker = now.input.decoding_seconds * max(1, now.context.input.loader_workers)
     return min(_MAX_LOADER_WORKERS, math.ceil(one_worker / others)) if others else 0
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError
-from foretrain.prediction.evaluation import Evaluation, evaluate
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
+from foretrain.prediction.scenario import Evaluation, evaluate
 from foretrain.prediction.search.search import search
 from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.workloads.executed import OPTIMIZER, is_offloaded
 from foretrain.workloads.graph import Graph
-from foretrain.workloads.offload import OPTIMIZER, is_offloaded
 
 _MAX_ZERO_DEVICES = 64
 _MAX_LAYOUTS = 4

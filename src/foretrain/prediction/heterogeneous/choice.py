@@ -1,9 +1,8 @@
 """Selection of the nodes of a heterogeneous cluster that take part in a step, and of their batches.
 
 Selections are compared by their fastest step: the nodes of the fastest group, then those of the next as well,
-and so on; with few groups also all subsets, since a fast node may have a slow link.
-
-Whether all nodes of a heterogeneous cluster are worth using: in words, and by evaluating alternatives.
+and so on; with few groups also all subsets, since a fast node may have a slow link. The alternatives are
+evaluated too, so that the answer says whether all nodes are worth using.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
-from foretrain.prediction.cost_models.step_models import CostModel
+from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.heterogeneous.division import (
     DDP,
     BatchSplit,
@@ -27,8 +26,9 @@ from foretrain.prediction.heterogeneous.division import (
     Groups,
     GroupShare,
 )
-from foretrain.prediction.scenario import Parallelism, Scenario, global_batch
-from foretrain.prediction.strategies.catalogue import AUTO
+from foretrain.prediction.options import Parallelism
+from foretrain.prediction.scenario import Scenario, global_batch, jitter_on
+from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.units import format_duration
 
 _FEW_GROUPS = 3
@@ -102,7 +102,7 @@ def _nodes_of(scenario: Scenario, model: CostModel) -> _Nodes:
         CachedCostModel(model),
         scenario.input,
         parallelism.min_batch,
-        max(parallelism.jitter_on(group.device) for group in cluster.groups),
+        max(jitter_on(parallelism, group.device) for group in cluster.groups),
     )
     return _Nodes(cluster.groups, cluster.labels, parallelism.network, batch)
 

@@ -3,13 +3,16 @@
 Every device runs the program of DistributedDataParallel on its own batch b_i; an exchange of gradients starts
 when the last device is ready. Each device's step is composed with the exchanges among all devices, and
 
-    step = max over devices of step_i(b_i)
+    step = max over devices of step_i(b_i)      Σ b_i = B, min_i <= b_i <= largest_i, whole samples
 
-Batches are chosen such that all devices finish together (`heterogeneous.batch_split`). The times step_i(b)
-are predicted at a few batch sizes and interpolated linearly; the sizes that result are then predicted and
-added until the division no longer changes.
+Batches are chosen such that all devices finish together (`balanced_batches`): for step times that do not
+decrease with the batch, the shortest step is found by bisection on the samples that all devices finish by
+then. Without fixed costs this is the split by speed: of two devices, one 20 times faster, the slow one takes
+1/21. The times step_i(b) are predicted at a few batch sizes and interpolated linearly; the sizes that result
+are then predicted and added until the division no longer changes.
 
-How the batch of a step is split over the groups of a heterogeneous cluster, as it is answered.
+Gradients of uneven batches must be averaged with weights b_i / B to equal those of the whole batch. `choice`
+decides which nodes take part; `BatchSplit` is the division as it is answered.
 """
 
 from __future__ import annotations
@@ -18,26 +21,30 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import islice
+from itertools import islice, repeat
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, longest
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import PricedStep
-from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.evaluation import Evaluation, evaluation_of
-from foretrain.prediction.heterogeneous.batch_split import Worker, balanced_batches
-from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory, largest_batch
-from foretrain.prediction.operators._base import Knowledge
-from foretrain.prediction.scenario import StepConfiguration, StepContext
-from foretrain.prediction.step.input_pipeline import InputOptions
+from foretrain.prediction.cost_models import CostModel, PricedStep
+from foretrain.prediction.memory.estimate import communicator_bytes, fits_memory, largest_batch
+from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.prediction.options import InputOptions
+from foretrain.prediction.scenario import (
+    Evaluation,
+    StepConfiguration,
+    StepContext,
+    Throughput,
+    evaluation_of,
+    model_flop,
+    peak_of,
+)
 from foretrain.prediction.step.parallel import Environment, parallel_step
-from foretrain.prediction.step.throughput import Throughput, model_flop, peak
-from foretrain.prediction.strategies.catalogue import layout_of
 from foretrain.prediction.strategies.program import MemoryOptions
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, executed_graph_at
 
@@ -108,7 +115,7 @@ class Division:
         """Work per second; MFU relates to the joint peak of the devices that take part."""
         graph = self.pace.graph
         rounds = self.global_batch / graph.batch / self.seconds
-        joint = sum(peak(graph, group.device) * group.devices for group in self.groups)
+        joint = sum(peak_of(graph, group.device) * group.devices for group in self.groups)
         return Throughput(
             self.samples_per_second,
             graph.tokens * rounds if graph.tokens else None,
@@ -169,7 +176,7 @@ class GlobalBatch:
         def largest(device: Device, is_parallel: bool, communicators: int) -> int:
             replicas = 2 if is_parallel else 1
             options = MemoryOptions(data_parallel=replicas, communicator_bytes=communicators)
-            if estimate_memory(self._executed(self.samples).graph, device, options).fits:
+            if fits_memory(self._executed(self.samples).graph, device, options):
                 return self.samples
             return largest_batch(lambda batch: self._executed(batch).graph, device, options, self.samples)
 
@@ -279,13 +286,68 @@ class GlobalBatch:
     def _balanced(self, groups: Groups, curves: Sequence[_Curve], network: Network) -> tuple[int, ...]:
         devices = sum(group.devices for group in groups)
         workers = [
-            Worker(group.name, curve, self.largest(group, devices, network), self.min_batch)
+            Worker(curve, self.largest(group, devices, network), self.min_batch)
             for group, curve in zip(groups, curves, strict=True)
             for _ in range(group.devices)
         ]
         batches = balanced_batches(self.samples, workers)
         assert batches is not None, "called only where `can_divide` holds"
         return batches
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A device that takes part: step time by batch (never decreasing), largest and smallest batch."""
+
+    seconds_at: Callable[[int], float]
+    largest_batch: int
+    min_batch: int = 1
+
+
+def balanced_batches(global_batch: int, workers: Sequence[Worker]) -> tuple[int, ...] | None:
+    """Batches with which all workers finish together; None if their limits forbid it.
+
+    What bisection leaves over adds no time; each worker gets a part in proportion to what it can still take.
+    """
+    fewest = [worker.min_batch for worker in workers]
+    if not sum(fewest) <= global_batch <= sum(worker.largest_batch for worker in workers):
+        return None
+
+    @cache
+    def seconds(seconds_at: Callable[[int], float], batch: int) -> float:
+        return seconds_at(batch)
+
+    def done_by(worker: Worker, end: float, low: int, high: int) -> int:
+        """The largest batch from `low` to `high` that a worker finishes in time; `low` if none."""
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if seconds(worker.seconds_at, middle) <= end else (low, middle - 1)
+        return low
+
+    most = [min(worker.largest_batch, global_batch) for worker in workers]
+    low, high = -1.0, max(seconds(w.seconds_at, size) for w, size in zip(workers, most, strict=True))
+    while high - low > 1e-13 * high and (middle := (low + high) / 2) not in {low, high}:
+        done = list(map(done_by, workers, repeat(middle), fewest, most))
+        if sum(done) >= global_batch:
+            high, most = middle, done
+        else:
+            low, fewest = middle, done
+    room = [more - fewer for fewer, more in zip(fewest, most, strict=True)]
+    given = _in_proportion(global_batch - sum(fewest), room)
+    return tuple(fewer + extra for fewer, extra in zip(fewest, given, strict=True))
+
+
+def _in_proportion(amount: int, room: Sequence[int]) -> list[int]:
+    """Whole parts of an amount in proportion to the room for each, by largest remainders."""
+    whole = sum(room)
+    if not amount or not whole:
+        return [0] * len(room)
+    parts = [divmod(amount * each, whole) for each in room]
+    given = [part for part, _ in parts]
+    by_remainder = sorted(range(len(room)), key=lambda index: -parts[index][1])
+    for index in by_remainder[: amount - sum(given)]:
+        given[index] += 1
+    return given
 
 
 @dataclass(frozen=True, eq=False)

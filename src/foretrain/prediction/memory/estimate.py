@@ -6,24 +6,36 @@ The first steps of training are simulated; later ones repeat the last of them. I
 optimizer state while activations are allocated and freed; the state is then allocated from cached memory, so
 that the activations of the next step no longer fit the gaps. The parts of the estimate are those of the peak
 of allocated memory; reserved memory beyond it is rounding and fragmentation.
+
+Context, communicators and spread are measured (`facts/data/calibrations/memory.toml`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import geometric_mean
+from typing import Any
 
 import numpy as np
 
-from foretrain.errors import InvalidRequest
+from foretrain.errors import InvalidData, InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.estimates import Part as EstimatePart
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import frameworks
+from foretrain.facts.sheets import Kind
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.memory.allocator import FREE, RELEASE, Event, Footprint, simulate
-from foretrain.prediction.memory.calibration import MemoryCalibration, memory_calibration
+from foretrain.prediction.memory.allocator import (
+    FREE,
+    RELEASE,
+    Event,
+    Footprint,
+    peak_requested_bytes,
+    simulate,
+)
 from foretrain.prediction.memory.lifetimes import (
     Allocation,
     Part,
@@ -31,11 +43,122 @@ from foretrain.prediction.memory.lifetimes import (
     tensor_lifetimes,
     uses_convolutions,
 )
-from foretrain.prediction.strategies.catalogue import active_strategies
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, group_along
+from foretrain.prediction.strategies.strategy import active_strategies
 from foretrain.probability import probability_within
 from foretrain.workloads.graph import Graph
+
+_FILE = "memory.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSize:
+    """Memory a process holds before its first tensor, on devices of one generation.
+
+    `bytes` with the kernels of PyTorch and cuBLAS loaded; `convolution_bytes` are added by those of cuDNN.
+    """
+
+    bytes: float
+    convolution_bytes: float
+    kind: Kind
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorSize:
+    """Buffers of one NCCL communicator on a device: between two devices, and among more.
+
+    Measured over links of `link_bytes_per_second` per device and direction.
+    """
+
+    pair_bytes: float
+    group_bytes: float
+    link_bytes_per_second: float
+    source: str
+
+    def bytes(self, members: int, link_bytes_per_second: float) -> float:
+        """The buffers for `members` devices: as many channels, each with its buffers, as the links need."""
+        if members < 2:
+            return 0.0
+        size = self.pair_bytes if members == 2 else self.group_bytes
+        return size * link_bytes_per_second / self.link_bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Measured over predicted: the 10th and 90th percentile, and the number of measurements.
+
+    Geometric means of the quantiles of sources, each of which counts once: a run that is asked about is of a
+    framework and a harness of its own.
+    """
+
+    p10: float
+    p90: float
+    source: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class MemoryCalibration:
+    """The contents of the file. `contexts` is keyed by device generation; "any" applies to all others."""
+
+    contexts: dict[str, ContextSize]
+    cublas_bytes: dict[str, int]
+    usable_share: float
+    spread: Spread
+    communicator: CommunicatorSize
+
+    def context(self, generation: str) -> ContextSize:
+        """The context on devices of a generation, or the assumed one without measurements."""
+        return self.contexts.get(generation, self.contexts["any"])
+
+    def cublas_workspace_bytes(self, generation: str) -> int:
+        """The default workspace of one cuBLAS handle in PyTorch."""
+        return self.cublas_bytes.get(generation, self.cublas_bytes["any"])
+
+
+@cache
+def memory_calibration() -> MemoryCalibration:
+    """The shipped calibration."""
+    content = calibration_content(_FILE)
+    try:
+        return _parsed(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidData(_FILE, f"incomplete or malformed: {error!r}") from error
+
+
+def _parsed(content: dict[str, Any]) -> MemoryCalibration:
+    return MemoryCalibration(
+        contexts={
+            generation: ContextSize(
+                bytes=entry["bytes"],
+                convolution_bytes=entry["convolution_bytes"],
+                kind=Kind(entry["kind"]),
+                source=entry["source"],
+            )
+            for generation, entry in content["context"].items()
+        },
+        cublas_bytes={generation: entry["bytes"] for generation, entry in content["cublas"].items()},
+        usable_share=content["usable"]["share"],
+        spread=spread_between(
+            [(row["p10"], row["p90"], row["samples"]) for row in content["spread"]["sources"]],
+            content["spread"]["source"],
+        ),
+        communicator=CommunicatorSize(
+            content["communicator"]["pair_bytes"],
+            content["communicator"]["group_bytes"],
+            content["communicator"]["link_bytes_per_second"],
+            content["communicator"]["source"],
+        ),
+    )
+
+
+def spread_between(sources: Sequence[tuple[float, float, int]], source: str) -> Spread:
+    """The spread of a source never seen, from the quantiles and sample sizes of others."""
+    low, high, samples = zip(*sources, strict=True)
+    return Spread(geometric_mean(low), geometric_mean(high), source, sum(samples))
+
 
 STEPS = 3
 """Simulated steps: without optimizer state, with new state, steady."""
@@ -68,6 +191,9 @@ class MemoryEstimate:
         return self.estimate.value
 
 
+_NO_EXCHANGES = Footprint(0, 0, {})
+
+
 @dataclass(frozen=True, eq=False)
 class _Steps:
     """The first steps of training on one device, ready to be simulated.
@@ -98,7 +224,7 @@ def _steps(graph: Graph, device: Device, options: MemoryOptions, calibration: Me
         lifetimes=lifetimes,
         events=events,
         part_of=part_of,
-        exchanged=simulate(_communication_events(lifetimes)),
+        exchanged=simulate(_communication_events(lifetimes)) if lifetimes.communication else _NO_EXCHANGES,
         loader_bytes=loader,
         context_bytes=context_bytes(graph, device, calibration) + loader,
         communicator_bytes=options.communicator_bytes if device.kind == "gpu" else 0,
@@ -119,7 +245,7 @@ def estimate_memory(
     peak = simulate(steps.events)
     least, most = outside + peak.peak_allocated_bytes, outside + peak.peak_reserved_bytes
     fits = most <= capacity
-    if not fits and least <= capacity:
+    if not fits and peak_requested_bytes(steps.events) <= capacity - outside:
         tight = simulate(steps.events, capacity - outside)
         fits = tight.failed_at is None
         peak = tight if fits else peak
@@ -143,6 +269,13 @@ def estimate_memory(
         most,
         paged - resident,
     )
+
+
+def fits_memory(graph: Graph, device: Device, options: MemoryOptions | None = None) -> bool:
+    """Whether a step runs in the memory of a device: that of `estimate_memory`, in at most one simulation."""
+    steps = _steps(graph, device, options or MemoryOptions(), memory_calibration())
+    room = steps.capacity_bytes - steps.outside_bytes
+    return peak_requested_bytes(steps.events) <= room and simulate(steps.events, room).failed_at is None
 
 
 def out_of_memory_probability(
@@ -243,13 +376,7 @@ def _estimate(
     return Estimate(
         "bytes",
         tuple(
-            EstimatePart(
-                part.value,
-                size,
-                source,
-                below=size * max(0.0, 1 - spread.p10),
-                above=size * max(0.0, spread.p90 - 1),
-            )
+            EstimatePart.within(part.value, size, source, spread.p10, spread.p90)
             for part, size in sizes.items()
             if size > 0
         ),
@@ -388,7 +515,7 @@ def communicator_bytes(graph: Graph, layout: Layout, network: Network) -> int:
         return 0
     groups = [tuple(degrees)]
     if degrees.keys() - {Axis.DATA, Axis.SHARD}:
-        each = frameworks()[graph.settings.get("framework") or PLAIN].communicators_per_axis
+        each = frameworks()[graph.options.framework].communicators_per_axis
         groups += [(axis,) for axis in degrees] * each
     size = memory_calibration().communicator
     total = 0.0
@@ -427,7 +554,7 @@ def largest_batch(
 
     @cache
     def fits(batch: int) -> bool:
-        return estimate_memory(graph_at(batch), device, options).fits
+        return fits_memory(graph_at(batch), device, options)
 
     high = 1 << (min(start, most).bit_length() - 1)
     while high > 1 and not fits(high):

@@ -21,11 +21,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from foretrain.prediction.strategies.division.shapes import owners_of_states
-from foretrain.prediction.strategies.gradients import is_of_expert
-from foretrain.prediction.strategies.program import MemoryOptions, unit_of
+from foretrain.prediction.strategies.program import MemoryOptions, is_of_expert, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units
+from foretrain.workloads.executed import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.graph import Call, Graph, Nature, Phase, Role, Spec
-from foretrain.workloads.offload import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM, is_paged
 
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
@@ -53,7 +52,7 @@ class Convolution(NamedTuple):
 
 def convolution_workspaces(graph: Graph) -> Mapping[int, tuple[int, ...]]:
     """Workspace bytes of each convolution call: one entry forward, one for each gradient."""
-    if graph.settings.get("channels_last"):
+    if graph.options.channels_last:
         return {}
     return {
         index: (transposed,) * _kernels(call)
@@ -203,7 +202,7 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
     )
     gradients = [allocation for _, allocation in by_role[Role.GRADIENT]]
     lasting: list[Allocation] = []
-    if graph.settings.get("full_gradients"):  # accumulated and reduced in place: never freed
+    if graph.options.adds_up_in_fp32:  # accumulated and reduced in place: never freed
         lasting = [
             allocation._replace(bytes=_share(allocation.bytes, allocation, sharded[2]))
             for allocation in gradients
@@ -212,7 +211,7 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
     if is_offloaded(graph, OPTIMIZER):
         gradients = list(_until_copied(gradients, options))
     paged_bytes = 0
-    if is_paged(graph.settings.get("optimizer")):
+    if is_paged(graph.options.optimizer):
         paged_bytes, state = sum(allocation.bytes for allocation in state), ()
     return TensorLifetimes(
         paged_bytes=paged_bytes,

@@ -38,10 +38,9 @@ import numpy as np
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
-from foretrain.prediction.operators.pricing import peaks, roofline_seconds
-from foretrain.prediction.operators.products import norm
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, peaks, roofline_seconds
+from foretrain.prediction.operators.matrix import norm
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind
 
 FILE = "attention.json"

@@ -30,11 +30,17 @@ from numpy.typing import NDArray
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix, streaming
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
-from foretrain.prediction.operators.pricing import peak_flop_per_second, peaks
-from foretrain.prediction.operators.products import tf32_reach
+from foretrain.prediction.operators.listing import (
+    Flags,
+    Floats,
+    WorkTable,
+    peak_flop_per_second,
+    peaks,
+    table,
+)
+from foretrain.prediction.operators.matrix import tf32_reach
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.streaming import DeviceShare, nearest_share
 from foretrain.workloads.ops import Direction, Kind
 
 TILES = ((128, 128), (128, 64), (64, 64), (128, 32), (32, 32), (128, 8))

@@ -30,8 +30,8 @@ import numpy as np
 from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.user_data import user_data_dir, write_atomically
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.listing import Floats, WorkTable
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
 
 Terms = dict[str, Floats]

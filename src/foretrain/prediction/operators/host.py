@@ -7,6 +7,18 @@ fitted to measured steps with many small kernels; machines differ by a factor of
 take several times as long per launch as plain PyTorch: modules with hooks, autograd functions in Python,
 process groups and random states looked up around every layer. That factor is fitted, too; it is that of the
 hosts that a GPU was timed with, or of all.
+
+**Launch-bound steps.** Kernels run in order on the device, each after the host has launched it:
+
+    launched_i = launched_{i-1} + host_i            end_i = max(end_{i-1}, launched_i) + device_i
+
+If kernels are shorter than launches, the device waits for the host. There are two cases, and every step is
+one of them, here, in `step.compose` and in the sketches of `search`:
+
+* A host that does not wait for the device runs ahead, so that a steady step takes max(Σ host, Σ device). Its
+  device waits w = max(0, Σ host - Σ device) / Σ host for each second of launches (`waits_per_launch`).
+* A host that waits, to read the loss, to time a step or for another stage of a pipeline, starts with an idle
+  device: each pass takes at least its own launches.
 """
 
 from __future__ import annotations
@@ -16,6 +28,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
@@ -120,3 +133,51 @@ def _calibrated() -> HostModel:
 @cache
 def _framework() -> dict[str, Any]:
     return calibration_content(FRAMEWORK_FILE)
+
+
+def waits_per_launch(launching: ArrayLike, busy: ArrayLike) -> Floats:
+    """Seconds that a device waits for each second of launches, where the host runs ahead."""
+    launched = np.asarray(launching, float)
+    late = np.maximum(0.0, launched - np.asarray(busy, float))
+    return np.asarray(late / np.where(launched > 0, launched, 1.0), float)
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """End of each operator of a step on the device, and the wait of the device before it."""
+
+    ends: Floats
+    waits: Floats
+
+    @property
+    def seconds(self) -> float:
+        """Time between the ends of consecutive steps."""
+        return float(self.ends[-1]) if len(self.ends) else 0.0
+
+
+def ends_in_order(host: Floats, device: Floats) -> Floats:
+    """End times of operators launched in order from time 0: the recursion above in closed form."""
+    busy = np.cumsum(device)
+    return busy + np.maximum.accumulate(np.cumsum(host) - (busy - device))
+
+
+def synchronised_step(host: Floats, device: Floats) -> Execution:
+    """A step of a loop that waits for every step: it starts with an idle device."""
+    return _execution(ends_in_order(host, device), device)
+
+
+def steady_step(host: Floats, device: Floats) -> Execution:
+    """A steady step of a loop that never waits, timed from the end of the previous step.
+
+    With a slower device the host is far ahead, and the device never waits. With a slower host the device
+    catches up in every step, so the second of two steps equals all later ones.
+    """
+    if device.sum() >= host.sum():
+        return Execution(np.cumsum(device), np.zeros(len(device)))
+    ends = ends_in_order(np.tile(host, 2), np.tile(device, 2))
+    return _execution(ends[len(host) :] - ends[len(host) - 1], device)
+
+
+def _execution(ends: Floats, device: Floats) -> Execution:
+    waits = np.diff(ends, prepend=0.0) - device
+    return Execution(ends, np.maximum(waits, 0.0))

@@ -1,9 +1,14 @@
-"""Operators as columns, so that a graph is priced in a few numpy operations.
+"""Operators as columns, so that a graph is priced in a few numpy operations, and the roofline of each.
 
 A `WorkTable` holds works in columns. A `Listing` holds the operators of a graph in order, with each distinct
 work once; it is built once per graph and priced on many devices, and the listings of graphs that differ only
 in batch are priced together. `kernel_class` names kernels that one library routine runs, in one direction and
-layout.
+layout. The roofline is a lower bound of the time of any operator:
+
+    t >= max( FLOP / peak , bytes / bandwidth )
+
+Reference: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model for
+multicore architectures", CACM 52 (4), 2009.
 """
 
 from __future__ import annotations
@@ -17,9 +22,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrain.errors import MissingData
+from foretrain.facts.devices import Device
 from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
 from foretrain.workloads.rules import operators
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+PHASES, KINDS = tuple(Phase), tuple(Kind)
 
 _AXES = ("depth", "height", "width")
 _FEW_CHANNELS = 8
@@ -36,6 +48,18 @@ _DIRECTIONS = {
     Direction.BACKWARD: "backward",
     Direction.UPDATE: "update",
 }
+_ITEM_BYTES = {**ITEM_BYTES, "tf32": 4}
+_NO_WORK = -1
+"""The index of works without a kernel: the entry after the last."""
+_ON_TENSOR_CORES = {
+    "tf32": ("tf32_tensor_flop_per_second", "fp32_flop_per_second"),
+    "float32": ("fp32_tensor_flop_per_second", "fp32_flop_per_second"),
+    "float16": ("fp16_tensor_flop_per_second", "fp16_flop_per_second", "fp32_flop_per_second"),
+    "bfloat16": ("bf16_tensor_flop_per_second", "bf16_flop_per_second", "fp32_flop_per_second"),
+    "float8_e4m3fn": ("fp8_tensor_flop_per_second", "bf16_tensor_flop_per_second"),
+    "float64": ("fp64_flop_per_second",),
+}
+"""The peaks of products and convolutions of a type, fastest unit first."""
 
 
 def kernel_class(work: Work) -> str:
@@ -68,12 +92,6 @@ def _shape(work: Work) -> str:
     if max(kernel) == 1:
         return "pointwise"
     return "patch" if all(stride >= side for stride, side in zip(strides, kernel, strict=True)) else "dense"
-
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
-_ITEM_BYTES = {**ITEM_BYTES, "tf32": 4}
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,10 +190,39 @@ def table(works: Sequence[Work]) -> WorkTable:
     return WorkTable(tuple(works))
 
 
-Integers = NDArray[np.int64]
-PHASES, KINDS = tuple(Phase), tuple(Kind)
-_NO_WORK = -1
-"""The index of works without a kernel: the entry after the last."""
+def peak_flop_per_second(device: Device, dtype: str, matrix: bool) -> float:
+    """The dense peak of a device for a type: on tensor cores for matrix work, else on FP32 lanes.
+
+    Types without a unit run at the FP32 rate; FP16 outside tensor cores counts if it is faster.
+    """
+    names = _ON_TENSOR_CORES.get(dtype, ("fp32_flop_per_second",)) if matrix else ("fp32_flop_per_second",)
+    known = [device.sheet.number(name) for name in names if device.sheet.has(name)]
+    if not known:
+        raise MissingData(_no_peak(device, dtype, names))
+    return max(known) if matrix and dtype in ("float16", "bfloat16") else known[0]
+
+
+def _no_peak(device: Device, dtype: str, names: Sequence[str]) -> str:
+    """Why a device has no peak for a type, and what works."""
+    if dtype.startswith("float8"):
+        return f"{device.id} has no FP8; use fp16"
+    return f"{device.id} has no peak for {dtype}; add {' or '.join(names)} to its device file"
+
+
+def peaks(works: WorkTable, device: Device) -> Floats:
+    """The peak of the unit of each work."""
+    kinds, place = works.arithmetic
+    return np.array([peak_flop_per_second(device, dtype, matrix) for dtype, matrix in kinds])[place]
+
+
+def roofline(works: WorkTable, device: Device) -> tuple[Floats, Floats]:
+    """Lower bounds of the time to compute each work, and to move its bytes."""
+    return works.flop / peaks(works, device), works.bytes / device.memory_bytes_per_second
+
+
+def roofline_seconds(works: WorkTable, device: Device) -> Floats:
+    """Lower bound of the time of each work."""
+    return np.maximum(*roofline(works, device))
 
 
 @dataclass(frozen=True, eq=False)

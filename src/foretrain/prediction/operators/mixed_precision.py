@@ -20,7 +20,7 @@ Where their products were not measured, products and convolutions are scaled fro
 
     share of peak = 1 / sqrt( 1 + (energy / headroom)² )
 
-with one energy a FLOP, that of a measured board, and the headroom as in `products`.
+with one energy a FLOP, that of a measured board, and the headroom as in `matrix`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ import numpy as np
 from foretrain.facts.calibrations import calibration_arrays, calibration_content
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators._base import Confidence, Knowledge
-from foretrain.prediction.operators.corrections import Forest, kernels_of, stored
+from foretrain.prediction.operators.forests import Forest, stored
 from foretrain.prediction.operators.listing import KINDS, Floats, Listing
-from foretrain.prediction.operators.pricing import PricedOps
-from foretrain.prediction.operators.products import headroom
-from foretrain.workloads.fusion import fuses
+from foretrain.prediction.operators.matrix import headroom, kernels_of
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, PricedOps
+from foretrain.workloads.executed import fuses
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 
@@ -90,7 +89,7 @@ class Calibration:
 
 def correction(graph: Graph, device: Device) -> Correction | None:
     """The correction of a step's prices; None unless it runs in mixed precision on tensor cores."""
-    if graph.settings.get("precision") not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
+    if graph.options.precision not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
         return None
     return corrected_compiled if fuses(graph) else corrected
 

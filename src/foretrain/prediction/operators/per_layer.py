@@ -44,10 +44,9 @@ import numpy as np
 from foretrain.errors import MissingData
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, family
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
 from foretrain.prediction.operators.convolution import least_seconds, lower
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
-from foretrain.prediction.operators.pricing import roofline_seconds
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, roofline_seconds, table
+from foretrain.prediction.operators.pricing import PER_LAYER, Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind
 
 Row = Callable[[WorkTable], Floats]
@@ -283,9 +282,9 @@ def calibration() -> Calibration:
 class PerLayerModel(OperatorModel):
     """Prices all kinds with rules, on the devices that were measured."""
 
-    name: ClassVar[str] = "per-layer"
+    name: ClassVar[str] = PER_LAYER
     kinds: ClassVar[frozenset[Kind]] = frozenset(ROWS)
-    cost_models: ClassVar[frozenset[str]] = frozenset({"per-layer"})
+    cost_models: ClassVar[frozenset[str]] = frozenset({PER_LAYER})
     device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu", "cpu"})
     precision: ClassVar[str | None] = "fp32"
 

@@ -1,73 +1,143 @@
-"""Pricing of operators: the roofline of a device, and the prices of whole graphs.
+"""Prices of operators: the interface of operator models, their catalogue, and the prices of whole graphs.
 
-The roofline is a lower bound of the time of any operator:
-
-    t >= max( FLOP / peak , bytes / bandwidth )
-
-Every distinct work of a graph is priced once, by the model of its kind.
-
-Reference: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model for
-multicore architectures", CACM 52 (4), 2009.
+A model prices the works of some kinds on a device. All subclasses of `OperatorModel` in this package are
+found; those of a cost model together price every kind, the roofline what no other model does. Every distinct
+work of a graph is priced once, by the model of its kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from enum import StrEnum
+from functools import cache
+from itertools import combinations, pairwise
+from typing import ClassVar
 
 import numpy as np
 
-from foretrain.errors import MissingData
+from foretrain.errors import InvalidRequest, MissingData
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
-from foretrain.prediction.operators._base import Confidence, OperatorModel
-from foretrain.prediction.operators.listing import Floats, Listing, WorkTable, bounds, concatenated
+from foretrain.prediction.operators.listing import (
+    Floats,
+    Listing,
+    WorkTable,
+    bounds,
+    concatenated,
+    roofline,
+    roofline_seconds,
+)
+from foretrain.registry import DuplicateName, discovered
 from foretrain.workloads.ops import Kind, Op
 
-_ON_TENSOR_CORES = {
-    "tf32": ("tf32_tensor_flop_per_second", "fp32_flop_per_second"),
-    "float32": ("fp32_tensor_flop_per_second", "fp32_flop_per_second"),
-    "float16": ("fp16_tensor_flop_per_second", "fp16_flop_per_second", "fp32_flop_per_second"),
-    "bfloat16": ("bf16_tensor_flop_per_second", "bf16_flop_per_second", "fp32_flop_per_second"),
-    "float8_e4m3fn": ("fp8_tensor_flop_per_second", "bf16_tensor_flop_per_second"),
-    "float64": ("fp64_flop_per_second",),
-}
-"""The peaks of products and convolutions of a type, fastest unit first."""
+DEFAULT, ROOFLINE, PER_LAYER = "foretrain", "roofline", "per-layer"
+CHOICES = (DEFAULT, ROOFLINE, PER_LAYER)
+"""The cost models that price a step operator by operator."""
+_ROOFLINE_FILE = "roofline.toml"
 
 
-def peak_flop_per_second(device: Device, dtype: str, matrix: bool) -> float:
-    """The dense peak of a device for a type: on tensor cores for matrix work, else on FP32 lanes.
+class Knowledge(StrEnum):
+    """The basis of a prediction, best first."""
 
-    Types without a unit run at the FP32 rate; FP16 outside tensor cores counts if it is faster.
+    MEASURED = "measured"
+    CALIBRATED = "calibrated"
+    EXTRAPOLATED = "extrapolated"
+
+
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """The accuracy of a model on a device, from validation on measurements it was not fitted to.
+
+    `p10` and `p90` are quantiles of measured / predicted; `source` names the calibration.
     """
-    names = _ON_TENSOR_CORES.get(dtype, ("fp32_flop_per_second",)) if matrix else ("fp32_flop_per_second",)
-    known = [device.sheet.number(name) for name in names if device.sheet.has(name)]
-    if not known:
-        raise MissingData(_no_peak(device, dtype, names))
-    return max(known) if matrix and dtype in ("float16", "bfloat16") else known[0]
+
+    knowledge: Knowledge
+    p10: float
+    p90: float
+    source: str
 
 
-def _no_peak(device: Device, dtype: str, names: Sequence[str]) -> str:
-    """Why a device has no peak for a type, and what works."""
-    if dtype.startswith("float8"):
-        return f"{device.id} has no FP8; use fp16"
-    return f"{device.id} has no peak for {dtype}; add {' or '.join(names)} to its device file"
+class OperatorModel(ABC):
+    """Prices works of some kinds: device time of each, in seconds, without the host's launch overhead.
+
+    Never below the roofline, never negative; a larger work is never faster on the same device. `cost_models`
+    are the cost models that use it, `device_kinds` the kinds of device it prices. A fallback prices the kinds
+    that no other model does. `precision` is the only one it has measurements of, if there is but one.
+    """
+
+    name: ClassVar[str]
+    kinds: ClassVar[frozenset[Kind]]
+    cost_models: ClassVar[frozenset[str]] = frozenset({DEFAULT})
+    device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu"})
+    is_fallback: ClassVar[bool] = False
+    precision: ClassVar[str | None] = None
+
+    @abstractmethod
+    def seconds(self, works: WorkTable, device: Device) -> Floats:
+        """Device seconds of each work; all works are of the model's kinds."""
+
+    @abstractmethod
+    def confidence(self, kind: Kind, device: Device) -> Confidence:
+        """The accuracy of the times of a kind on a device."""
 
 
-def peaks(works: WorkTable, device: Device) -> Floats:
-    """The peak of the unit of each work."""
-    kinds, place = works.arithmetic
-    return np.array([peak_flop_per_second(device, dtype, matrix) for dtype, matrix in kinds])[place]
+class RooflineModel(OperatorModel):
+    """max(FLOP / peak, bytes / bandwidth): a lower bound, not an estimate; nothing is calibrated."""
+
+    name: ClassVar[str] = ROOFLINE
+    kinds: ClassVar[frozenset[Kind]] = frozenset(Kind) - {Kind.VIEW}
+    cost_models: ClassVar[frozenset[str]] = frozenset(CHOICES)
+    device_kinds: ClassVar[frozenset[str]] = frozenset({"gpu", "cpu"})
+    is_fallback: ClassVar[bool] = True
+
+    def seconds(self, works: WorkTable, device: Device) -> Floats:
+        """Lower bound of the time of each work."""
+        return roofline_seconds(works, device)
+
+    def confidence(self, kind: Kind, device: Device) -> Confidence:
+        """No work is faster; the upper end of the interval is assumed."""
+        del kind, device
+        interval = _roofline_interval()
+        return Confidence(Knowledge.EXTRAPOLATED, interval["p10"], interval["p90"], ROOFLINE)
 
 
-def roofline(works: WorkTable, device: Device) -> tuple[Floats, Floats]:
-    """Lower bounds of the time to compute each work, and to move its bytes."""
-    return works.flop / peaks(works, device), works.bytes / device.memory_bytes_per_second
+@cache
+def _roofline_interval() -> Mapping[str, float]:
+    interval: Mapping[str, float] = calibration_content(_ROOFLINE_FILE)["interval"]
+    return interval
 
 
-def roofline_seconds(works: WorkTable, device: Device) -> Floats:
-    """Lower bound of the time of each work."""
-    return np.maximum(*roofline(works, device))
+def operator_models(device: Device, cost_model: str = DEFAULT) -> tuple[OperatorModel, ...]:
+    """The models that together price every kind of operator on a device, the fallback last.
+
+    An operator without a rule is priced at the roofline and reported as unmodelled.
+    """
+    if cost_model not in CHOICES:
+        raise InvalidRequest(f"cost_model {cost_model!r} is not one of {', '.join(CHOICES)}")
+    return _models(device.kind, cost_model)
+
+
+def only_precision(cost_model: object, device: Device) -> str | None:
+    """The one precision that a cost model has measurements of; None where it has several."""
+    if not isinstance(cost_model, str) or cost_model not in CHOICES:
+        return None
+    return next((each.precision for each in operator_models(device, cost_model) if each.precision), None)
+
+
+@cache
+def _models(device_kind: str, cost_model: str) -> tuple[OperatorModel, ...]:
+    models = [
+        model
+        for model in (*discovered(__name__, OperatorModel), RooflineModel())  # type: ignore[type-abstract]
+        if cost_model in model.cost_models and device_kind in model.device_kinds
+    ]
+    for first, second in combinations([model for model in models if not model.is_fallback], 2):
+        if first.kinds & second.kinds:
+            both = ", ".join(sorted(first.kinds & second.kinds))
+            raise DuplicateName(f"operator models {first.name!r} and {second.name!r} both price {both}")
+    return tuple(sorted(models, key=lambda model: model.is_fallback))
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,10 +24,9 @@ import numpy as np
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.listing import Floats, WorkTable
-from foretrain.prediction.operators.pricing import peaks, roofline_seconds
-from foretrain.prediction.operators.products import Products, unit_of
+from foretrain.prediction.operators.listing import Floats, WorkTable, peaks, roofline_seconds
+from foretrain.prediction.operators.matrix import Products, unit_of
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import Direction, Kind
 
 FILE = "recurrent.json"

@@ -22,28 +22,32 @@ cycles of its two passes).
 The traffic is the compulsory traffic plus what kernels read again: a row reduced in several passes is read
 again from memory to the extent that the rows in flight exceed the L2 cache, and an operator of several
 kernels writes and reads intermediate results. Efficiencies and cycles are fitted by `calibration.kernels`;
-the delivered share is that of `bandwidth`. A GPU without measurements has the share of its generation and its
-own ratio of rows in flight to cache.
+a GPU without measurements has its own ratio of rows in flight to cache.
+
+    delivered share = measured copy or triad bandwidth / nominal bandwidth
+
+Pascal and Turing boards reach about 0.75, later ones 0.8-0.93. The share depends on the memory controller and
+the board, so a device without measurements has the mean of its generation, else of its vendor.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from statistics import fmean
 from typing import Any, ClassVar
 
 import numpy as np
 
+from foretrain.errors import MissingData
 from foretrain.facts.calibrations import calibration_content
-from foretrain.facts.devices import Device, devices
-from foretrain.prediction.operators._base import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.bandwidth import DeviceShare, nearest_share, published
-from foretrain.prediction.operators.fp8 import without_transposes
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable
-from foretrain.prediction.operators.pricing import roofline_seconds
+from foretrain.facts.devices import Device, device, devices
+from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, roofline_seconds
+from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import Direction, Kind
+from foretrain.workloads.rules.fp8 import TRANSPOSED
 
 _BACKWARD = (Direction.BACKWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
 _WARP_ROW = 1024
@@ -65,7 +69,7 @@ PATTERNS = (
 """Access patterns with different efficiencies; odd rows do not end on a cache line."""
 GROUPS = ("elementwise", "softmax", "softmax", "softmax", "softmax", "norm", "norm")
 """The group of each pattern; a device's corrections are by group."""
-FILE = "streaming.json"
+FILE, BANDWIDTHS = "streaming.json", "bandwidth.toml"
 _LIKE_ELEMENTWISE = frozenset({Kind.COPY, Kind.DROPOUT, Kind.OPTIMIZER})
 _SHORT, _LONG, _NORM = PATTERNS.index("short softmax"), PATTERNS.index("long softmax"), PATTERNS.index("norm")
 
@@ -144,9 +148,12 @@ def _occupancy() -> Mapping[str, int]:
     return table
 
 
+def _capability(device: Device) -> str:
+    return device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else ""
+
+
 def _threads_per_sm(device: Device) -> float:
-    capability = device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else ""
-    return float(_occupancy().get(capability, _occupancy()["other"]))
+    return float(_occupancy().get(_capability(device), _occupancy()["other"]))
 
 
 def _threads(works: WorkTable, pattern: Floats) -> Floats:
@@ -247,6 +254,40 @@ def stream_seconds(columns: Streams, device: Device, share: float, constants: St
     return columns.launches * constants.start_cycles / clock + together
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceShare:
+    """The measured share of nominal bandwidth or peak of one device."""
+
+    device_id: str
+    share: float
+    source: str
+
+
+@cache
+def published_shares() -> tuple[DeviceShare, ...]:
+    """Published bandwidths as shares of nominal bandwidth; the mean of copy and triad."""
+    rows = calibration_content(BANDWIDTHS)["measured"]
+    shares = []
+    for row in rows:
+        known = device(row["device"])
+        figures = [row[key] for key in row if key.endswith("_bytes_per_second")]
+        shares.append(DeviceShare(known.id, fmean(figures) / known.memory_bytes_per_second, row["source"]))
+    return tuple(shares)
+
+
+def nearest_share(target: Device, known: Collection[DeviceShare]) -> float:
+    """The share of a device: measured on it, else the mean of its family, generation, vendor or kind."""
+    for level in ("id", "family", "generation", "vendor", "kind"):
+        value = getattr(target, level)
+        shares: dict[str, list[float]] = {}
+        for row in known:
+            if getattr(devices()[row.device_id], level) == value:
+                shares.setdefault(row.device_id, []).append(row.share)
+        if shares:  # the mean of each first, so that devices count equally
+            return fmean(fmean(each) for each in shares.values())
+    raise MissingData(f"no {target.kind} was measured, so the share of {target.id} cannot be estimated")
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The calibration in `data/calibrations/streaming.json`."""
@@ -259,7 +300,7 @@ class Calibration:
     def share(self, device: Device) -> float:
         """The delivered share of a device: fitted, else published, else that of similar devices."""
         fitted = [row for row in self.shares if row.device_id == device.id]
-        return nearest_share(device, fitted or (*published(), *self.shares))
+        return nearest_share(device, fitted or (*published_shares(), *self.shares))
 
     def constants_of(self, device: Device) -> StreamConstants:
         """The constants with the corrections of this device."""
@@ -295,6 +336,29 @@ def calibration() -> Calibration:
             for kind, by_split in raw["residuals"].items()
         },
     )
+
+
+def without_transposes(works: WorkTable, device: Device) -> WorkTable:
+    """Works whose casts write no transposed copies, on devices that multiply operands in any layout."""
+    if not works.dim(TRANSPOSED, 0).any() or not _multiplies_any_layout(device):
+        return works
+    return WorkTable(
+        tuple(
+            replace(work, write_bytes=work.write_bytes - work.dims.get(TRANSPOSED, 0)) for work in works.works
+        )
+    )
+
+
+@cache
+def fp8_facts() -> Mapping[str, Any]:
+    """What GPUs make of FP8 besides the rate of their tensor cores."""
+    return calibration_content("fp8.toml")
+
+
+def _multiplies_any_layout(device: Device) -> bool:
+    """Whether FP8 products read operands in any layout, so that casts need not store them transposed too."""
+    own = _capability(device)
+    return own.replace(".", "").isdigit() and float(own) >= fp8_facts()["layouts"]["any_from"]
 
 
 class StreamingModel(OperatorModel):

@@ -18,16 +18,15 @@ from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Cluster
-from foretrain.prediction.cost_models.step_models import cost_model
-from foretrain.prediction.evaluation import Evaluation, evaluate
+from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.heterogeneous.choice import split_step
-from foretrain.prediction.operators._base import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.predict import configured
 from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of
 from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
-from foretrain.prediction.scenario import Scenario, global_batch, step_context
+from foretrain.prediction.scenario import Evaluation, Scenario, evaluate, global_batch, step_context
 from foretrain.prediction.search.search import search
-from foretrain.prediction.strategies.catalogue import AUTO
+from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.store.runs import UNITS, Resource
 from foretrain.units import format_duration
 from foretrain.workloads.workload import Workload

@@ -25,10 +25,9 @@ import numpy as np
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.evaluation import Evaluation
 from foretrain.prediction.resources.consumption import NAMES, Consumption, timeline_consumption
 from foretrain.prediction.resources.worker_cycle import WorkerCycle
-from foretrain.prediction.scenario import Scenario
+from foretrain.prediction.scenario import Evaluation, Scenario
 from foretrain.store.runs import Floats, Resource
 from foretrain.units import format_bytes
 

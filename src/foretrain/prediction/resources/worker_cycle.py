@@ -21,14 +21,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import call_times
-from foretrain.prediction.evaluation import Evaluation
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.corrections.workers import worker_calibration
+from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.resources.bursts import Signal, constant, stacked
-from foretrain.prediction.step.calibrated_workers import worker_calibration
+from foretrain.prediction.scenario import Evaluation
 from foretrain.prediction.step.compose import exchange_count
 from foretrain.prediction.step.parallel import ParallelStep
-from foretrain.prediction.strategies.gradients import gradients
+from foretrain.prediction.strategies.program import gradients
 from foretrain.prediction.timeline import COMPUTE, HOST, Stream, Timeline, length, without
 from foretrain.store.runs import Floats, Resource
 from foretrain.workloads.graph import Phase

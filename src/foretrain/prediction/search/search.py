@@ -19,19 +19,17 @@ from itertools import product
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
-from foretrain.prediction.evaluation import Evaluation, evaluate
-from foretrain.prediction.scenario import StepConfiguration, StepContext
+from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.search.sketch import BlockCosts, Blocks, Sketch, block_costs, blocks_of, sketch
-from foretrain.prediction.strategies._base import MixedPrecision
-from foretrain.prediction.strategies.catalogue import replication, strategies
 from foretrain.prediction.strategies.context import feasible_context_degrees
 from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.mixed_precision import mixed_precision, stored_as
+from foretrain.prediction.strategies.strategy import MixedPrecision, replication, strategies
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.family import Family
-from foretrain.workloads.fusion import ExecutedGraph
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import BATCHES, Workload, executed_graph_at, record_family
 

@@ -15,7 +15,7 @@ reduce in the group. One stream reduces the buckets in order, so
 
 If launches take longer than all work of the device, the waits of its calls are proportional to their launch
 times, as in `step.compose`; the results agree with its timelines. Sharded steps (ZeRO, FSDP) are sketched
-from the same totals by how much their exchanges exceed computing; `evaluation.evaluate` is exact.
+from the same totals by how much their exchanges exceed computing; `scenario.evaluate` is exact.
 
 A model as a sequence of blocks, most of which are identical.
 
@@ -37,12 +37,17 @@ from numpy.typing import NDArray
 from foretrain.estimates import Estimate, Part, longest, sequence
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.prediction.collectives._base import Collective, CollectiveCost, Verb
-from foretrain.prediction.collectives.catalogue import collective_cost, collective_seconds
+from foretrain.prediction.collectives.costs import (
+    Collective,
+    CollectiveCost,
+    Verb,
+    collective_cost,
+    collective_seconds,
+)
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import PricedStep, call_times, kind_parts, waiting_part
-from foretrain.prediction.memory.calibration import memory_calibration
-from foretrain.prediction.memory.estimate import context_bytes
+from foretrain.prediction.cost_models import PricedStep, call_times, kind_parts, waiting_part
+from foretrain.prediction.memory.estimate import context_bytes, memory_calibration
+from foretrain.prediction.operators.host import waits_per_launch
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.spread import traits_of, with_spread
 from foretrain.prediction.step.compose import Contention
@@ -55,16 +60,6 @@ from foretrain.prediction.step.parallel import (
     with_launched_exchanges,
 )
 from foretrain.prediction.stragglers import with_slowest
-from foretrain.prediction.strategies.catalogue import divided, replication
-from foretrain.prediction.strategies.gradients import (
-    BUCKET_BYTES,
-    Bucket,
-    bucketed,
-    forward_end,
-    gradients,
-    optimizer_start,
-    parameter_bytes,
-)
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
@@ -79,9 +74,23 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     position_of_every_call,
 )
 from foretrain.prediction.strategies.pipeline.stages import stage_programs
-from foretrain.prediction.strategies.program import Axis, Program, group_along, neighbours, unit_of
+from foretrain.prediction.strategies.program import (
+    BUCKET_BYTES,
+    Axis,
+    Bucket,
+    Program,
+    bucketed,
+    forward_end,
+    gradients,
+    group_along,
+    neighbours,
+    optimizer_start,
+    parameter_bytes,
+    unit_of,
+)
 from foretrain.prediction.strategies.sharded import item_bytes
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.strategy import divided, replication
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase, Role
 
 BEFORE, AFTER = "(start)", "(end)"
@@ -489,9 +498,7 @@ class ReplicaStep:
     def _wait_per_launch(self, micro_batches: Integers) -> Floats:
         """Seconds the device waits per second of launches, for each number of micro-batches."""
         launching = micro_batches * self.host[0] + self.host[1]
-        busy = micro_batches * self.body + self.update
-        safe = np.where(launching > 0, launching, 1.0)
-        return np.asarray(np.maximum(0.0, launching - busy) / safe, float)
+        return waits_per_launch(launching, micro_batches * self.body + self.update)
 
     def estimate(
         self, group: Reduction, micro_batches: int, loading: InputPipeline | None, jitter: float = 0.0
@@ -504,8 +511,7 @@ class ReplicaStep:
         parts = [*self._computing_parts(micro_batches)]
         if exposed > 0:
             cost = group.cost
-            below = exposed * min(max(1 - cost.p10, 0.0), 1.0)
-            parts.append(Part(EXPOSED, exposed, cost.source, below, exposed * max(cost.p90 - 1, 0.0)))
+            parts.append(Part.within(EXPOSED, exposed, cost.source, cost.p10, cost.p90))
         if waiting > 0:
             parts.append(waiting_part(waiting, self.step.host))
         plain = Estimate("s", tuple(parts))

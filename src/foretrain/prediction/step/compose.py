@@ -29,11 +29,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.facts.frameworks import PLAIN, frameworks
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.facts.frameworks import frameworks
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.gradients import forward_end, optimizer_start
-from foretrain.prediction.strategies.program import Exchange, Program, When, unit_of
+from foretrain.prediction.strategies.program import (
+    Exchange,
+    Program,
+    When,
+    forward_end,
+    optimizer_start,
+    unit_of,
+)
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
 from foretrain.workloads.graph import Graph, Phase
 
@@ -75,6 +81,18 @@ class ComposedStep:
     def stage_names(self) -> tuple[str, ...]:
         """The first and last block of each stage; empty for a single stage."""
         return tuple(_span(stage.graph) for stage in self.stages) if len(self.stages) > 1 else ()
+
+    def scale(self, factor: float) -> ComposedStep:
+        """The step with all times but those of the timeline multiplied by a factor."""
+        return replace(
+            self,
+            seconds=self.seconds * factor,
+            phases={phase: seconds * factor for phase, seconds in self.phases.items()},
+            computing_seconds=self.computing_seconds * factor,
+            exposed_seconds=self.exposed_seconds * factor,
+            bubble_seconds=self.bubble_seconds * factor,
+            waiting_seconds=self.waiting_seconds * factor,
+        )
 
 
 def _span(graph: Graph) -> str:
@@ -152,7 +170,7 @@ def compose(
         exposed = min(exposed, all_exchange_seconds(program, exchange_seconds))
         waiting = max(0.0, seconds - computing - exposed)
     whole = all_exchange_seconds(program, exchange_seconds)
-    lost = contention.lost(whole - exposed, _mean_seconds(program, whole))
+    lost = _lost_seconds(program, exchange_seconds, whole - exposed, contention)
     absorbed = min(lost, waiting)  # a device that waits for launches has time to spare
     seconds, exposed, waiting = seconds + lost - absorbed, exposed + lost, waiting - absorbed
     prepared = min(exposed, _host_seconds(program))
@@ -171,7 +189,7 @@ def compose(
 def _launched_seconds(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> float:
     """The shortest step that the host allows."""
     launching = per_step(times.host, program)
-    if not frameworks()[program.graph.settings.get("framework") or PLAIN].waits_for_batches:
+    if not frameworks()[program.graph.options.framework].waits_for_batches:
         return launching
     each = passes(program, times, exchange_seconds)
     return max(launching, program.micro_batches * (each.forward + each.backward) + each.optimizer)
@@ -195,7 +213,7 @@ def passes(
     repeated = replace(program, exchanges=every, micro_batches=1)
     whole = all_exchange_seconds(repeated, exchange_seconds)
     hidden = whole - (body - float(times.device[:updating].sum()))
-    body += contention.lost(hidden, _mean_seconds(repeated, whole))
+    body += _lost_seconds(repeated, exchange_seconds, hidden, contention)
     launched = float(times.host[:start].sum()), float(times.host[start:updating].sum())
     paced = max(forward, launched[0]), max(body - forward, launched[1])
     updated = max(optimizer, float(times.host[updating:].sum()))
@@ -225,10 +243,19 @@ def all_exchange_seconds(program: Program, exchange_seconds: ExchangeSeconds) ->
     return sum(exchange_seconds(each) * exchange_count(each, program) for each in program.exchanges)
 
 
-def _mean_seconds(program: Program, whole: float) -> float:
-    """The mean time of the exchanges of a step that take `whole` seconds together."""
-    count = sum(exchange_count(each, program) for each in program.exchanges)
-    return whole / count if count else 0.0
+def _lost_seconds(
+    program: Program, exchange_seconds: ExchangeSeconds, hidden: float, contention: Contention
+) -> float:
+    """What `hidden` seconds of exchanges cost the products beside them.
+
+    Exchanges by copy engines cost nothing; they are taken to be as well hidden as the others.
+    """
+    if not contention.product_share:
+        return 0.0
+    holding = replace(program, exchanges=tuple(each for each in program.exchanges if not each.by_copies))
+    count = sum(exchange_count(each, holding) for each in holding.exchanges)
+    whole, held = (all_exchange_seconds(each, exchange_seconds) for each in (program, holding))
+    return contention.lost(hidden * held / whole, held / count) if held else 0.0
 
 
 def _host_seconds(program: Program) -> float:
@@ -251,7 +278,7 @@ def phase_seconds(times: CallTimes, program: Program) -> tuple[Floats, Floats]:
     """Device and host seconds of a step by `Phase`, for all micro-batches."""
     start, updating = forward_end(program.graph), optimizer_start(program.graph)
     spans: tuple[Any, ...] = (slice(0, start), slice(start, updating), slice(updating, None))
-    if program.graph.settings.get("whole_step"):  # phases alternate
+    if program.graph.is_whole_step:  # phases alternate
         phases = [call.phase for call in program.graph.calls]
         spans = tuple(np.array([each is phase for each in phases], bool) for phase in Phase)
     rounds = (program.micro_batches, program.micro_batches, 1)

@@ -26,20 +26,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from foretrain.facts.calibrations import calibration_content
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import PricedStep, call_times
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.cost_models import PricedStep, call_times
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.catalogue import replication
-from foretrain.prediction.strategies.gradients import bucketed, forward_end, gradients, optimizer_start
 from foretrain.prediction.strategies.layout import Layout, Variant
-from foretrain.prediction.strategies.program import Program
+from foretrain.prediction.strategies.program import Program, bucketed, forward_end, gradients, optimizer_start
+from foretrain.prediction.strategies.strategy import replication
 from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, Role
 from foretrain.workloads.ops import Kind, Work
 
@@ -130,7 +129,7 @@ class WorkerConstants:
     server_byte_seconds: float
 
 
-CONSTANTS = tuple(each.name for each in fields(WorkerConstants))
+CONSTANTS = tuple(WorkerConstants.__dataclass_fields__)
 
 
 @dataclass(frozen=True)

@@ -22,41 +22,14 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Estimate, Part, longest, sequence
 from foretrain.facts.datasets import Dataset, Storage, datasets, storages
 from foretrain.facts.devices import Device
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import frameworks
 from foretrain.facts.links import link
 from foretrain.facts.sheets import data_root, read_toml
+from foretrain.prediction.options import InputOptions
 from foretrain.workloads.graph import Graph, Role, once_per_graph
 
 READING, DECODING, COPYING = "reading samples", "decoding samples", "copying to the device"
-STORAGE = "nvme"
-WORKERS = 4
-"""Default storage and number of loader workers of a data set."""
 _LANES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class InputOptions:
-    """Where samples come from: a data set on a storage, the number of loader workers, prefetching or not.
-
-    `dataset` None: inputs are in pinned host memory. `workers` 0: the training process loads the samples.
-    """
-
-    dataset: str | None = None
-    storage: str = STORAGE
-    workers: int = WORKERS
-    prefetch: bool = True
-
-    def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise InvalidRequest(f"loader workers must be at least 0, got {self.workers}")
-        if self.dataset is not None:
-            datasets()[self.dataset]
-        storages()[self.storage]
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether loading happens while the device trains."""
-        return self.prefetch and (self.dataset is None or self.workers > 0)
 
 
 @dataclass(frozen=True)
@@ -112,7 +85,7 @@ def input_pipeline(
 
 
 def _copies_in_step(graph: Graph) -> bool:
-    return frameworks()[graph.settings.get("framework") or PLAIN].copies_input_in_step
+    return frameworks()[graph.options.framework].copies_input_in_step
 
 
 def _together(stages: list[Estimate], overlaps: bool) -> Estimate:
@@ -130,7 +103,7 @@ def _reading(graph: Graph, dataset: Dataset, storage: Storage, readers: int) -> 
 
 
 def _decoding(graph: Graph, dataset: Dataset, options: InputOptions) -> Part:
-    seconds = _amount(graph, dataset, "decode_seconds") / max(1, options.workers)
+    seconds = _amount(graph, dataset, "decode_seconds") / max(1, options.loader_workers)
     return _part(DECODING, "decoding", seconds, f"data set {dataset.id}")
 
 
@@ -170,7 +143,7 @@ def _part(name: str, stage: str, seconds: float, source: str) -> Part:
     spread = _spreads().get(stage)
     if spread is None:
         raise MissingData(f"input/spread.toml has no entry {stage}")
-    return Part(name, seconds, source, seconds * (1 - spread["p10"]), seconds * (spread["p90"] - 1))
+    return Part.within(name, seconds, source, spread["p10"], spread["p90"])
 
 
 @cache

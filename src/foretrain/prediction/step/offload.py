@@ -25,11 +25,11 @@ from foretrain.facts.hardware import Hardware
 from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.prediction.step.compose import ComposedStep
 from foretrain.prediction.step.input_pipeline import host_link
-from foretrain.prediction.strategies.catalogue import replication
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.sharded import gathered_units
-from foretrain.workloads.graph import OFFLOADED_STATE, Graph, Phase, Role
-from foretrain.workloads.offload import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
+from foretrain.prediction.strategies.strategy import replication
+from foretrain.workloads.executed import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
+from foretrain.workloads.graph import Graph, Phase, Role
 
 HOST_UPDATE, HOST_COPIES = "optimizer on the host", "copies to and from the host"
 PAGING = "paging of optimizer state"
@@ -42,7 +42,7 @@ def offload_estimate(
 ) -> Estimate:
     """What offloading adds to a step; nothing where nothing is offloaded."""
     graph = run.stages[run.busiest].graph
-    if not graph.settings.get("offload"):
+    if not graph.options.offload:
         return Estimate("s", ())
     link, rate = host_link(device)
     sent = {Phase.FORWARD: 0.0, Phase.BACKWARD: 0.0, Phase.OPTIMIZER: 0.0}
@@ -83,7 +83,7 @@ def _bytes(graph: Graph, role: Role) -> float:
 
 def _update(graph: Graph, shards: int, hardware: Hardware, layout: Layout) -> Part:
     """The update of all parameters that the processes of a node hold, bound by the memory of the host."""
-    state = float(graph.settings.get(OFFLOADED_STATE, 0.0))
+    state = graph.offloaded_state_bytes_per_parameter
     on_node = min(hardware.devices_per_node, layout.devices)
     elements = graph.trainable_parameters / shards * on_node
     size = (2 * (_FULL_BYTES + state) + _FULL_BYTES) * elements
@@ -92,7 +92,7 @@ def _update(graph: Graph, shards: int, hardware: Hardware, layout: Layout) -> Pa
 
 def _part(name: str, kind: str, seconds: float, source: str) -> Part:
     spread = _facts()[kind]
-    return Part(name, seconds, source, seconds * (1 - spread["p10"]), seconds * (spread["p90"] - 1))
+    return Part.within(name, seconds, source, spread["p10"], spread["p90"])
 
 
 @cache

@@ -21,11 +21,11 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
-from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
-from foretrain.prediction.collectives.catalogue import collective_cost
+from foretrain.prediction.collectives.costs import Collective, CollectiveCost, Group, Verb, collective_cost
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models.priced_step import (
+from foretrain.prediction.cost_models import (
     CallTimes,
+    CostModel,
     PricedStep,
     call_times,
     computing_parts,
@@ -33,8 +33,7 @@ from foretrain.prediction.cost_models.priced_step import (
     launched_phases,
     modelled_share,
 )
-from foretrain.prediction.cost_models.step_models import CostModel
-from foretrain.prediction.operators.products import has_static_products
+from foretrain.prediction.operators.matrix import has_static_products
 from foretrain.prediction.step.compose import (
     NO_CONTENTION,
     ComposedStep,
@@ -43,13 +42,20 @@ from foretrain.prediction.step.compose import (
     exchange_count,
 )
 from foretrain.prediction.step.pipeline import compose_pipeline
-from foretrain.prediction.strategies.catalogue import divided, replication
-from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline, StageLayers
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, group_along, neighbours
+from foretrain.prediction.strategies.program import (
+    Axis,
+    Exchange,
+    Program,
+    When,
+    group_along,
+    neighbours,
+    optimizer_start,
+)
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.strategy import divided, replication
+from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
 
@@ -265,16 +271,12 @@ def _waits(run: ComposedStep, traffic: tuple[Traffic, ...]) -> Iterator[Part]:
     communication = sum(each.seconds for each in traffic)
     if communication > 0:
         longest = max(traffic, key=lambda each: each.seconds)
-        yield _exchange_part(EXPOSED, run.exposed_seconds, longest)
-        hidden = _exchange_part(OVERLAPPED, max(0.0, communication - run.exposed_seconds), longest)
+        trust = longest.source, longest.p10, longest.p90
+        yield Part.within(EXPOSED, run.exposed_seconds, *trust)
+        hidden = Part.within(OVERLAPPED, max(0.0, communication - run.exposed_seconds), *trust)
         yield replace(hidden, hidden=True)
     if run.bubble_seconds > 0:
         yield Part(BUBBLE, run.bubble_seconds, "pipeline schedule")
-
-
-def _exchange_part(name: str, seconds: float, longest: Traffic) -> Part:
-    below = seconds * min(max(1 - longest.p10, 0.0), 1.0)
-    return Part(name, seconds, longest.source, below, seconds * max(longest.p90 - 1, 0.0))
 
 
 _PURPOSES = {

@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretrain.estimates import Estimate, Part
-from foretrain.prediction.collectives._base import Collective, CollectiveCost, Group, Verb
-from foretrain.prediction.collectives.catalogue import collective_cost
-from foretrain.prediction.cost_models.priced_step import call_times
+from foretrain.prediction.collectives.costs import Collective, CollectiveCost, Group, Verb, collective_cost
+from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.step.parallel import EXPOSED, Environment, ParallelStep, Traffic, parallel_step
 from foretrain.prediction.stragglers import WorkerTimes
-from foretrain.prediction.strategies.catalogue import replication
-from foretrain.prediction.strategies.gradients import gradients, optimizer_start
 from foretrain.prediction.strategies.layout import Layout, PsUpdate
-from foretrain.prediction.strategies.program import Axis
-from foretrain.workloads.fusion import ExecutedGraph
+from foretrain.prediction.strategies.program import Axis, gradients, optimizer_start
+from foretrain.prediction.strategies.strategy import replication
+from foretrain.workloads.executed import ExecutedGraph
 
 NOTE = "assumes that servers update parameters as fast as a worker's device"
 
@@ -76,8 +74,8 @@ def _between_updates(
 ) -> ParallelStep:
     """A worker's step scaled to the time between updates."""
     share, waits = update.waiting_seconds / alone.seconds, update.exchange_seconds
-    below, above = waits * min(1.0, max(0.0, 1 - message.p10)), waits * max(0.0, message.p90 - 1)
-    parts = tuple(part.scale(share) for part in alone.estimate.parts)
+    parts = [part.scale(share) for part in alone.estimate.parts]
+    parts.append(Part.within(EXPOSED, waits, message.source, message.p10, message.p90))
     run = replace(
         alone.run,
         seconds=update.seconds_per_update,
@@ -89,7 +87,7 @@ def _between_updates(
     return replace(
         alone,
         layout=layout,
-        estimate=Estimate("s", (*parts, Part(EXPOSED, waits, message.source, below, above))),
+        estimate=Estimate("s", tuple(parts)),
         run=run,
         traffic=traffic,
         notes=(*alone.notes, NOTE),

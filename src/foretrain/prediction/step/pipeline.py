@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.cost_models.priced_step import CallTimes
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.compose import (
     NO_CONTENTION,
@@ -26,7 +26,6 @@ from foretrain.prediction.step.compose import (
     phase_seconds,
     with_waits,
 )
-from foretrain.prediction.strategies.gradients import optimizer_start
 from foretrain.prediction.strategies.pipeline.cuts import Link
 from foretrain.prediction.strategies.pipeline.pipeline import (
     EVEN,
@@ -38,7 +37,7 @@ from foretrain.prediction.strategies.pipeline.pipeline import (
 )
 from foretrain.prediction.strategies.pipeline.schedules import PipelineRun, pipeline_seconds
 from foretrain.prediction.strategies.pipeline.stages import Stage
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
+from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, optimizer_start
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline
 from foretrain.workloads.graph import Phase
 

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies._base import MixedPrecision, Strategy
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.strategies.division.flow import (
     GATHER,
     GRADIENTS_OF_WHOLE,
@@ -27,8 +26,10 @@ from foretrain.prediction.strategies.division.flow import (
     Movement,
     Rule,
     Walk,
+    common_degrees,
+    divide,
+    nearest_degrees,
 )
-from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.rules import (
     COMMON_RULES,
     keep_division,
@@ -38,6 +39,7 @@ from foretrain.prediction.strategies.division.rules import (
 from foretrain.prediction.strategies.division.shapes import WHOLE, outer_at, size_at
 from foretrain.prediction.strategies.layout import Layout, whole_number
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
+from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role, once_per_graph
 
 _ATTENTION = "foretrain.attention"
@@ -238,6 +240,7 @@ class ContextParallel(Strategy):
     name = "context"
     keys = ("cp",)
     form = "cp=C"
+    axis = Axis.CONTEXT
     order = 20
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:

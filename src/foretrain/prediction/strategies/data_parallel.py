@@ -17,19 +17,23 @@ from dataclasses import replace
 import numpy as np
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies._base import ExchangeSeconds, Strategy
-from foretrain.prediction.strategies.gradients import (
+from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
+from foretrain.prediction.strategies.program import (
     AVERAGING,
     BUCKET_BYTES,
+    Axis,
+    Exchange,
+    MemoryOptions,
+    Program,
+    When,
     averaged,
     bucketed,
     optimizer_start,
     reduced_last,
 )
-from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
-from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program, When
+from foretrain.prediction.strategies.strategy import ExchangeSeconds, Strategy
 from foretrain.workloads.graph import ITEM_BYTES
 
 HOOKS = {"fp16": ITEM_BYTES["float16"], "bf16": ITEM_BYTES["bfloat16"]}

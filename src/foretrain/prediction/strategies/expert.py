@@ -21,16 +21,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies._base import MixedPrecision, Strategy
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.strategies.context import TOKEN_RULES
-from foretrain.prediction.strategies.division.flow import Walk
-from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
+from foretrain.prediction.strategies.division.flow import Walk, common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.rules import keep_division
 from foretrain.prediction.strategies.division.shapes import WHOLE, multiplied, outer_at
 from foretrain.prediction.strategies.layout import Layout, divisors, whole_number
 from foretrain.prediction.strategies.pipeline.stages import pruned
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
+from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
 from foretrain.workloads.graph import Call, Graph, Phase, Role
 
 NOTE = (
@@ -136,7 +135,9 @@ def _listed(program: Program, degree: int, experts: int) -> Program:
     walk = _token_walk(own)
     present = [
         _scaled(exchange, numbers, degree)._replace(
-            after=before[exchange.after + 1] - 1, before=before[min(exchange.before, len(numbers))]
+            after=before[exchange.after + 1] - 1,
+            before=before[min(exchange.before, len(numbers))],
+            readers=tuple(before[reader] for reader in exchange.readers),
         )
         for exchange in program.exchanges
         if exchange.after not in elsewhere
@@ -272,6 +273,7 @@ class ExpertParallel(Strategy):
     name = "expert"
     keys = ("ep",)
     form = "ep=E"
+    axis = Axis.EXPERT
     order = 60
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:

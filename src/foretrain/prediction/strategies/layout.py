@@ -71,8 +71,10 @@ class Layout:
     `replication` names the strategy that defines the exchanges between replicas: by default `zero` with a
     `zero_stage`, else `ddp`. `data` counts replicas that share no state, `shard` those that share it under
     ZeRO or FSDP. `assumes_sequence_parallel`: it was not asked for, and is left out where the framework or
-    the model has none. `stage_layers` are the layers of every part of a pipeline, by default as many for
-    each, or balanced by their time with `balances_stages`. `options` are further settings of a strategy.
+    the model has none. `tensor_overlap`: whether exchanges of divided layers run beside their own products,
+    "yes", "no" or as the framework has it. `stage_layers` are the layers of every part of a pipeline, by
+    default as many for each, or balanced by their time with `balances_stages`. `options` are further settings
+    of a strategy.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Layout:
     sequence_parallel: bool = False
     assumes_sequence_parallel: bool = False
     keeps_gathered: bool = False
+    tensor_overlap: str = ""
     overlaps: bool = True
     schedule: str = "1f1b"
     chunks: int = 1

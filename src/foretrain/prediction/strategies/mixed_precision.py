@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, cast
 
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import PLAIN, frameworks
-from foretrain.prediction.strategies._base import MixedPrecision
-from foretrain.prediction.strategies.catalogue import active_strategies
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.strategy import MixedPrecision, active_strategies
 from foretrain.workloads.options import usual_attention
 from foretrain.workloads.workload import Workload
 

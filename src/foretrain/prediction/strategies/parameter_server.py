@@ -39,8 +39,8 @@ from foretrain.prediction.stragglers import (
     expected_order_statistic,
     simulated_first_k,
 )
-from foretrain.prediction.strategies._base import Strategy
 from foretrain.prediction.strategies.layout import Layout, PsUpdate, ServerPlan, Variant
+from foretrain.prediction.strategies.strategy import Strategy
 
 FORM = re.compile(r"ps-(sync|async|ksync|kbatchsync|kasync|kbatchasync)(?:=(\d+))?(?:,servers=(\d+))?")
 

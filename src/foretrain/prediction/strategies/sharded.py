@@ -19,29 +19,27 @@ from typing import NamedTuple
 import numpy as np
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.collectives._base import Verb
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies._base import ExchangeSeconds, MixedPrecision, Shards, Strategy
-from foretrain.prediction.strategies.gradients import (
+from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
+from foretrain.prediction.strategies.program import (
     AVERAGING,
     BUCKET_BYTES,
+    ROOT,
+    Axis,
+    Exchange,
     Gradient,
+    MemoryOptions,
+    Program,
+    When,
     bucketed,
     gradients,
     is_of_expert,
     optimizer_start,
     reduced_last,
-)
-from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
-from foretrain.prediction.strategies.program import (
-    ROOT,
-    Axis,
-    Exchange,
-    MemoryOptions,
-    Program,
-    When,
     unit_of,
 )
+from foretrain.prediction.strategies.strategy import ExchangeSeconds, MixedPrecision, Shards, Strategy
 from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 from foretrain.workloads.rules import operators
@@ -67,7 +65,7 @@ def item_bytes(graph: Graph, spec: Spec | None) -> int:
 
     Without a spec: those of half precision, or 0 if parameters are sent in their own type.
     """
-    half = ITEM_BYTES.get(_HALF.get(str(graph.settings.get("precision")), ""), 0)
+    half = ITEM_BYTES.get(_HALF.get(graph.options.precision, ""), 0)
     return half or (ITEM_BYTES[spec.dtype] if spec else 0)
 
 
@@ -242,7 +240,7 @@ def _by_block(sent: list[Gradient]) -> Iterator[tuple[str, float, int]]:
 
 def _in_sent_precision(graph: Graph, gradient: Gradient) -> Gradient:
     """A gradient in the precision that parameters are gathered in; in FP32 if it is accumulated in FP32."""
-    half = 0 if graph.settings.get("full_gradients") else item_bytes(graph, None)
+    half = 0 if graph.options.adds_up_in_fp32 else item_bytes(graph, None)
     return gradient._replace(bytes=gradient.elements * half) if half else gradient
 
 

@@ -8,8 +8,13 @@ the next layer, and norms, dropout and residuals between layers are divided, too
 
 A device holds whole heads of queries, keys and values. Vocabularies are padded.
 
+Megatron starts the weights' gradient last: in the backward pass of a column-parallel layer, its input is
+gathered again beside the product of the input's gradient, which is then summed beside that of the weights.
+With `tp-overlap` the other exchanges run beside their own products, too, piece by piece.
+
 References: M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3; V. Korthikanti et al., "Reducing
-Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.2 (sequence parallelism).
+Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.2 (sequence parallelism);
+NVIDIA, Transformer Engine, `initialize_ub` (user buffers), and Megatron-Bridge, "Communication Overlap".
 """
 
 from __future__ import annotations
@@ -19,21 +24,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.frameworks import PLAIN, frameworks
-from foretrain.prediction.collectives._base import Verb
-from foretrain.prediction.strategies._base import MixedPrecision, Strategy
+from foretrain.facts.frameworks import frameworks
+from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.strategies.division.flow import (
     GATHER,
     SUM,
     SUM_TO_SHARES,
     Constraint,
     Flow,
+    common_degrees,
+    divide,
+    nearest_degrees,
 )
-from foretrain.prediction.strategies.division.graph import common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.megatron import Megatron
-from foretrain.prediction.strategies.gradients import forward_end
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
-from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
+from foretrain.prediction.strategies.program import (
+    Axis,
+    Exchange,
+    MemoryOptions,
+    Program,
+    forward_end,
+    unit_of,
+)
+from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
+from foretrain.workloads.fused_kernels import PRODUCTS
 from foretrain.workloads.graph import Graph, once_per_graph
 
 _VERBS = {SUM: Verb.ALL_REDUCE, SUM_TO_SHARES: Verb.REDUCE_SCATTER, GATHER: Verb.ALL_GATHER}
@@ -50,7 +64,15 @@ def tensor_parallel(program: Program, degree: int, sequence_parallel: bool = Fal
     flow = tensor_flow(program.graph, sequence_parallel)
     _check(flow, degree)
     exchanges = [
-        Exchange(move.name, _VERBS[move.kind], move.bytes, Axis.TENSOR, move.after, move.before)
+        Exchange(
+            move.name,
+            _VERBS[move.kind],
+            move.bytes,
+            Axis.TENSOR,
+            move.after,
+            move.before,
+            readers=move.readers,
+        )
         for move in flow.movements
     ]
     parallel = program.with_axis(Axis.TENSOR, degree, *exchanges, graph=divide(program.graph, flow, degree))
@@ -68,7 +90,7 @@ def feasible_tensor_degrees(graph: Graph, most: int) -> tuple[int, ...]:
 
 def divides_sequence(graph: Graph, degree: int) -> bool:
     """Whether the operators between layers can be divided by tokens, and the framework does so."""
-    if not frameworks()[graph.settings.get("framework") or PLAIN].sequence_parallel:
+    if not frameworks()[graph.options.framework].sequence_parallel:
         return False
     try:
         _check(tensor_flow(graph, sequence_parallel=True), degree)
@@ -90,6 +112,30 @@ def _flow(graph: Graph) -> Flow:
 @once_per_graph
 def _flow_with_divided_sequence(graph: Graph) -> Flow:
     return Megatron(graph, True).flow()
+
+
+def _beside_product(program: Program, exchange: Exchange) -> Exchange:
+    """A gather or reduce-scatter of a block's activations that runs beside the product it belongs to.
+
+    Devices multiply their own tokens first, and those of the others as they arrive; sums are sent as soon as
+    the rows of one device are complete. What runs beside another product already stays there.
+    """
+    calls = program.graph.calls
+    if exchange.axes != (Axis.TENSOR,) or exchange.after < 0 or exchange.before >= len(calls):
+        return exchange
+    first = calls[exchange.after if exchange.verb is Verb.REDUCE_SCATTER else exchange.before]
+    if exchange.verb not in _PIPELINED or first.name not in _PRODUCTS or not unit_of(f"{first.module}."):
+        return exchange
+    beside = exchange._replace(by_copies=True)
+    if any(call.name in _PRODUCTS for call in calls[exchange.after + 1 : exchange.before]):
+        return beside
+    if exchange.verb is Verb.REDUCE_SCATTER:
+        return beside._replace(after=exchange.after - 1)
+    return beside._replace(before=exchange.before + 1)
+
+
+_PIPELINED = frozenset({Verb.ALL_GATHER, Verb.REDUCE_SCATTER})
+_PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.linear", PRODUCTS})
 
 
 def _binding(flow: Flow) -> list[Constraint]:
@@ -123,19 +169,25 @@ class TensorParallel(Strategy):
     """`tp=T` divides every layer between T devices, and the operators between layers unless `sp=no`."""
 
     name = "tensor"
-    keys = ("tp", "sp")
+    keys = ("tp", "sp", "tp-overlap")
     form = "tp=T"
+    axis = Axis.TENSOR
     order = 10
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
-        """`tp`, and `sp` (the default), `sp=keep`, which keeps gathered activations, or `sp=no`."""
+        """`tp`; `sp` (the default), `sp=keep`, which keeps gathered activations, or `sp=no`; and
+        `tp-overlap=yes|no` (default: as the framework has it)."""
         tensor = whole_number("tp", given.get("tp", "1"))
         sequence = one_of("sp", given.get("sp", ""), ("", "keep", "no"))
         if "sp" in given and sequence != "no" and tensor == 1:
             raise InvalidRequest("sp requires tensor parallelism: give tp=2 or more, or leave sp out")
+        overlap = one_of("tp-overlap", given.get("tp-overlap", ""), ("", "yes", "no"))
+        if "tp-overlap" in given and tensor == 1:
+            raise InvalidRequest("tp-overlap requires tensor parallelism: give tp=2 or more, or leave it out")
         return replace(
             layout,
             tensor=tensor,
+            tensor_overlap=overlap or "yes" * ("tp-overlap" in given),
             sequence_parallel=tensor > 1 and sequence != "no",
             assumes_sequence_parallel=tensor > 1 and "sp" not in given,
             keeps_gathered=sequence == "keep",
@@ -147,6 +199,16 @@ class TensorParallel(Strategy):
         if sequence and layout.assumes_sequence_parallel:
             sequence = divides_sequence(program.graph, layout.tensor)
         return tensor_parallel(program, layout.tensor, sequence)
+
+    def overlap(self, program: Program, layout: Layout) -> Program:
+        """Exchanges of layers beside their own products, if asked for or usual with the framework."""
+        own = frameworks()[program.graph.options.framework]
+        by_default = own.overlaps_tensor_exchanges and layout.sequence_parallel
+        if layout.tensor == 1 or not (
+            layout.tensor_overlap == "yes" or (not layout.tensor_overlap and by_default)
+        ):
+            return program
+        return replace(program, exchanges=tuple(_beside_product(program, each) for each in program.exchanges))
 
     def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
         """Gathered activations of the other devices, if they are kept."""

@@ -272,7 +272,7 @@ def _listed(declared: Option) -> Listed:
 def _declarations(declared: Option, with_negatives: bool) -> tuple[str, ...]:
     """How an option is written; switches that a workload file may set can be turned off again."""
     if declared.flags:
-        return declared.flags
+        return tuple("/".join(f"--{word}" for word in each.split("/")) for each in declared.flags)
     name = flag(declared.name)
     if not declared.kind.is_switch:
         return (name,)
@@ -288,7 +288,7 @@ def _default(declared: Option) -> str:
     if value in (None, False, (), "", 0.0):
         return ""
     if declared.kind.is_switch:
-        return declared.flags[0].partition("/")[0].removeprefix("--")
+        return declared.flags[0].partition("/")[0]
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if declared.kind.needs_unit:  # shown as it may be typed: a bare number is refused

@@ -43,7 +43,7 @@ class PlanOutput(Output):
     html: Path | None = option(FILE, "Write a self-contained HTML report.", panel=OUTPUT)
     check: bool = option(
         SWITCH, "Exit with status 1 if no plan meets the limits.", default=False, panel=OUTPUT,
-        flags=("--check", "--ci"),
+        flags=("check", "ci"),
     )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def _for_page(svg: str, chart: Chart, name: str) -> str:
     opening = re.match(r'<svg[^>]* viewBox="([^"]*)"[^>]*>', svg)
     assert opening is not None, "vl-convert draws SVG with a view box"
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart vega {name}" viewBox="{opening[1]}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart {name}" viewBox="{opening[1]}" '
         f'role="graphics-document document" aria-roledescription="chart">'
         f"<title>{escape(chart.title)}</title><desc>{escape(chart.description)}</desc>"
     )

@@ -6,6 +6,9 @@ Fields that several verbs share are grouped in classes of their own; a request i
 
 from __future__ import annotations
 
+from foretrain.jobs.options import LengthOptions, RunningOptions
+from foretrain.prediction.options import InputOptions
+from foretrain.serving.requests.base import Request
 from foretrain.serving.requests.by_verb import (
     REQUESTS,
     ConvergeRequest,
@@ -27,7 +30,6 @@ from foretrain.serving.requests.given import (
     request_from,
     workload_file_values,
 )
-from foretrain.serving.requests.groups import InputFields, JobFields, LengthFields, NetworkFields, Request
 from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
@@ -39,14 +41,12 @@ __all__ = [
     "ExplainRequest",
     "GuideModel",
     "GuideRequest",
-    "InputFields",
-    "JobFields",
+    "InputOptions",
     "LearnRequest",
-    "LengthFields",
+    "LengthOptions",
     "LinksRequest",
     "MeasureRequest",
     "ModelsRequest",
-    "NetworkFields",
     "OffersRequest",
     "PairRequest",
     "PlanRequest",
@@ -56,6 +56,7 @@ __all__ = [
     "Request",
     "ResourcesRequest",
     "RunRequest",
+    "RunningOptions",
     "ScalingRequest",
     "ScheduleRequest",
     "SimulateRequest",

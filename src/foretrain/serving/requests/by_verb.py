@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from foretrain.convergence.options import LogRequest
 from foretrain.decoding import (
     DURATION,
     FILE,
@@ -18,11 +19,11 @@ from foretrain.decoding import (
     whole_number,
     whole_numbers,
 )
+from foretrain.jobs.options import BatchLimits, BillingOptions, LengthOptions, RunningOptions
 from foretrain.panels import (
     COST,
     HERE,
     LENGTH,
-    LOG,
     MACHINES,
     MONEY_AND_ENERGY,
     OUTPUT,
@@ -33,17 +34,16 @@ from foretrain.panels import (
     STEP,
     STORED,
 )
-from foretrain.serving.requests.groups import (
+from foretrain.prediction.options import (
     HARDWARE,
-    HARDWARE_FORMS,
-    BatchDivisionFields,
-    InputFields,
-    JobFields,
-    LengthFields,
-    NetworkFields,
-    Request,
-    strategy_help,
+    CostModelOptions,
+    HardwareOption,
+    InputOptions,
+    NetworkOptions,
+    Parallelism,
+    TopologyOption,
 )
+from foretrain.serving.requests.base import Request
 from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
@@ -51,7 +51,6 @@ from foretrain.workloads.options import (
     MODEL_FORMS,
     MODEL_NAME,
     PRECISIONS,
-    BatchOption,
     ModelOption,
     TrainingOptions,
     WorkloadRequest,
@@ -73,11 +72,14 @@ class TraceRequest(Request, WorkloadRequest):
 class PredictRequest(
     Request,
     WorkloadRequest,
-    BatchDivisionFields,
-    NetworkFields,
-    InputFields,
-    LengthFields,
-    JobFields,
+    HardwareOption,
+    TopologyOption,
+    Parallelism,
+    CostModelOptions,
+    InputOptions,
+    LengthOptions,
+    RunningOptions,
+    BillingOptions,
 ):
     """What a training step, and the whole job, take on given hardware."""
 
@@ -99,48 +101,18 @@ class PredictRequest(
     )
     TAKES_WORKLOAD_FILE = True
 
-    on: str = option(
-        HARDWARE, f"Hardware: {HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware"
-    )
-    strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)
-    min_batch: int | None = option(
-        whole_number(1), "Minimum batch size per device on a heterogeneous cluster.", panel=STEP
-    )
-    jitter: float | None = option(
-        number(0),
-        "Coefficient of variation of step times across devices (default 0.05; 0 disables).",
-        panel=PARALLELISM,
-    )
     power_limit: float | None = option(
         number(0),
         "Power limit per device in watts (default: data sheet). A lower limit slows down matrix products.",
         panel=MACHINES,
         metavar="WATTS",
     )
-    cost_model: str = option(
-        TEXT,
-        "Cost model: foretrain, roofline, per-layer, end-to-end (requires `timings`), a FILE of your own "
-        "timings, or a model saved by learn (.json).",
-        default="foretrain",
-        panel=COST,
-        metavar="NAME|FILE",
-    )
-    timings: Path | None = option(FILE, "Your own timings, used to fit `cost_model` end-to-end.", panel=COST)
-    usd_per_hour: float | None = option(
-        MONEY, "Total price of all machines per hour (default: price of the offer).", panel=MONEY_AND_ENERGY
-    )
-    region: str | None = option(
-        TEXT,
-        "Where the job runs: cloud region, country or US state.",
-        panel=MONEY_AND_ENERGY,
-        complete="region",
-    )
     advice: bool = option(
         SWITCH,
         "Search for changes that make the step faster.",
         default=True,
         panel=OUTPUT,
-        flags=("--advice/--no-advice",),
+        flags=("advice/no-advice",),
     )
 
 
@@ -148,13 +120,13 @@ class PredictRequest(
 class PlanRequest(
     Request,
     ModelOption,
-    BatchOption,
-    BatchDivisionFields,
+    BatchLimits,
     TrainingOptions,
-    NetworkFields,
-    InputFields,
-    LengthFields,
-    JobFields,
+    NetworkOptions,
+    TopologyOption,
+    InputOptions,
+    LengthOptions,
+    RunningOptions,
 ):
     """Which machines to rent for a job."""
 
@@ -214,7 +186,6 @@ class PlanRequest(
         default=False,
         panel=PARALLELISM,
     )
-    max_global_batch: int | None = option(whole_number(1), "Maximum global batch size.", panel=STEP)
     jobs_per_year: float | None = option(
         number(above=0), "Number of times the job runs per year; adds a comparison with buying.", panel=OWNING
     )
@@ -272,38 +243,10 @@ class GuideRequest(Request, TrainingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvergeRequest(Request):
+class ConvergeRequest(Request, LogRequest):
     """When a training log reaches its target."""
 
     VERB = "converge"
-
-    log: Path = option(
-        FILE,
-        "Training log: CSV, JSONL, TensorBoard events, trainer_state.json or Keras CSVLogger.",
-        required=True,
-        positional=True,
-        metavar="LOG",
-    )
-    target: str = option(
-        TEXT,
-        "Target value of a metric, e.g. loss=0.3 or accuracy=0.94.",
-        required=True,
-        metavar="METRIC=VALUE",
-    )
-    planned_steps: float | None = option(
-        number(above=0), "Planned length of the run, in the unit of the log.", panel=LOG
-    )
-    schedule: str | None = option(
-        TEXT, "Learning-rate schedule: linear, linear:0.4, cosine, step:0.5,0.75, constant.", panel=LOG
-    )
-    history: Path | None = option(
-        FILE, "Folder with logs of earlier runs of the same task and metric.", metavar="FOLDER", panel=LOG
-    )
-    direction: str | None = option(
-        choice("up", "down"),
-        "Whether the metric improves upwards or downwards (default: inferred).",
-        panel=LOG,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -461,7 +404,7 @@ class LearnRequest(Request):
         SWITCH,
         "Use foretrain's own prediction as a feature (gray-box).",
         default=True,
-        flags=("--gray-box/--no-gray-box",),
+        flags=("gray-box/no-gray-box",),
         panel=COST,
     )
     drop_missing: bool = option(SWITCH, "Drop rows with missing values.", default=False)

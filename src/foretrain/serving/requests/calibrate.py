@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option
 from foretrain.panels import HERE, MODEL, STORED, TRACES
-from foretrain.serving.requests.groups import Request
+from foretrain.serving.requests.base import Request
 from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, TrainingOptions
 
 

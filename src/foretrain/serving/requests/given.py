@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from foretrain.decoding import build, options, read_mapping, values
 from foretrain.errors import InvalidData
+from foretrain.serving.requests.base import Request
 from foretrain.serving.requests.by_verb import REQUESTS
-from foretrain.serving.requests.groups import Request
 from foretrain.workloads.options import YAML_SUFFIXES
 
 _LOG_FIELDS = ("target", "log", "planned_steps", "schedule", "history")

@@ -8,7 +8,7 @@ from pathlib import Path
 from foretrain.decoding import FILE, TEXT, choice, option, texts, whole_number
 from foretrain.learning.resources.options import GROUPINGS, NETWORKS, READOUTS
 from foretrain.panels import FIT, OUTPUT, STORED
-from foretrain.serving.requests.groups import Request
+from foretrain.serving.requests.base import Request
 
 
 @dataclass(frozen=True, kw_only=True)

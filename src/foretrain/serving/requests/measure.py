@@ -20,7 +20,8 @@ from foretrain.panels import (
     STORED,
     TRACES,
 )
-from foretrain.serving.requests.groups import HARDWARE, HARDWARE_FORMS, Request
+from foretrain.prediction.options import HARDWARE, HARDWARE_FORMS
+from foretrain.serving.requests.base import Request
 from foretrain.workloads.options import (
     MODEL_FORMS,
     MODEL_NAME,

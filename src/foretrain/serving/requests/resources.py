@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretrain.decoding import DURATION, TEXT, choice, option, texts, whole_numbers
-from foretrain.panels import MACHINES, OUTPUT, PARALLELISM, STEP
-from foretrain.serving.requests.groups import (
-    HARDWARE,
-    HARDWARE_FORMS,
-    BatchDivisionFields,
-    InputFields,
-    NetworkFields,
-    Request,
+from foretrain.panels import OUTPUT, PARALLELISM, STEP
+from foretrain.prediction.options import (
+    HardwareOption,
+    InputOptions,
+    NetworkOptions,
+    StrategyOptions,
+    TopologyOption,
     strategy_help,
 )
+from foretrain.serving.requests.base import Request
 from foretrain.workloads.options import MODEL_FORMS, BatchOption, ModelOption, TrainingOptions
 
 METHODS = ("auto", "timeline", "inspector")
@@ -23,7 +23,14 @@ CHANGES = ("gpu", "workers", "servers", "batch", "network", "strategy", "precisi
 
 @dataclass(frozen=True, kw_only=True)
 class ResourcesRequest(
-    Request, ModelOption, BatchOption, BatchDivisionFields, TrainingOptions, NetworkFields, InputFields
+    Request,
+    ModelOption,
+    BatchOption,
+    TrainingOptions,
+    HardwareOption,
+    TopologyOption,
+    StrategyOptions,
+    InputOptions,
 ):
     """Bursts and idle gaps of a step on given hardware."""
 
@@ -31,10 +38,6 @@ class ResourcesRequest(
     COMMON = ("on", "batch", "strategy", "network", "what_if", "method", "plot", "json")
     TAKES_WORKLOAD_FILE = True
 
-    on: str = option(
-        HARDWARE, f"Hardware: {HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware"
-    )
-    strategy: str = option(TEXT, strategy_help, default="ddp", panel=PARALLELISM)
     what_if: tuple[str, ...] = option(
         texts(by_comma=False),
         f"Also predict with a change; may be repeated: {', '.join(f'{each}=...' for each in CHANGES)}. "
@@ -56,7 +59,7 @@ class ResourcesRequest(
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairRequest(Request, TrainingOptions, NetworkFields):
+class PairRequest(Request, TrainingOptions, HardwareOption, TopologyOption, NetworkOptions):
     """Whether two jobs share a device and a link well."""
 
     VERB = "pair"
@@ -69,9 +72,6 @@ class PairRequest(Request, TrainingOptions, NetworkFields):
         positional=True,
         metavar="MODEL",
         complete="model",
-    )
-    on: str = option(
-        HARDWARE, f"Hardware: {HARDWARE_FORMS}.", required=True, panel=MACHINES, complete="hardware"
     )
     batch: tuple[int, ...] = option(
         whole_numbers(),

@@ -10,7 +10,7 @@ from typing import Any
 from foretrain.decoding import FILE, TEXT, Kind, Unreadable, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest
 from foretrain.panels import OUTPUT, STORED
-from foretrain.serving.requests.groups import Request
+from foretrain.serving.requests.base import Request
 
 STATUSES = ("completed", "failed", "out-of-memory", "timed-out", "interrupted")
 """Those of `store.runs.Status`, which is not imported here: it needs numpy."""

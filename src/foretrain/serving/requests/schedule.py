@@ -6,26 +6,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretrain.decoding import DURATION, FILE, SECONDS, SWITCH, TEXT, number, option, texts, whole_number
-from foretrain.panels import COST, DISTURBANCES, GENERATED, JOB, MACHINES, PARALLELISM, POLICY, STEP, STORED
-from foretrain.serving.requests.groups import BatchDivisionFields, InputFields, LengthFields, Request
-from foretrain.workloads.options import BatchOption, ModelOption, TrainingOptions
+from foretrain.jobs.options import BatchLimits, EvaluationOptions, LengthOptions
+from foretrain.panels import DISTURBANCES, GENERATED, JOB, MACHINES, PARALLELISM, POLICY, STORED
+from foretrain.prediction.options import CostModelOptions, InputOptions
+from foretrain.serving.requests.base import Request
+from foretrain.workloads.options import ModelOption, TrainingOptions
 
 
 def policy_help() -> str:
     """The policies, as their registry lists them."""
     from foretrain.scheduling.policies.catalogue import policies
 
-    return f"Scheduling policy: {', '.join(policies())}."
+    return f"Policy that decides: {', '.join(policies())}."
 
 
 def policies_help() -> str:
     """The same where several may be compared."""
-    return f"{policy_help()} Give several, comma-separated, or `all` to compare them."
+    return f"{policy_help()} Several, comma-separated, or `all` are compared."
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedJob(
-    Request, ModelOption, BatchOption, BatchDivisionFields, TrainingOptions, InputFields, LengthFields
+    Request,
+    ModelOption,
+    BatchLimits,
+    TrainingOptions,
+    CostModelOptions,
+    InputOptions,
+    LengthOptions,
+    EvaluationOptions,
 ):
     """What a job of a job file trains and for how long, where its times are predicted."""
 
@@ -38,13 +47,6 @@ class PredictedJob(
         default=("auto",),
         panel=PARALLELISM,
     )
-    max_global_batch: int | None = option(whole_number(1), "Maximum global batch size.", panel=STEP)
-    cost_model: str = option(
-        TEXT, "Cost model, or a FILE of your own timings.", default="foretrain", panel=COST
-    )
-    timings: Path | None = option(FILE, "Timings for the cost model end-to-end.", panel=COST)
-    eval_samples: int | None = option(whole_number(1), "Samples per evaluation.", panel=JOB)
-    eval_every: int | None = option(whole_number(1), "Steps between evaluations.", panel=JOB)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,7 @@ class SimulateRequest(Request, ProblemFields):
         texts(), policies_help, default=("auto",), panel=POLICY, complete="policy"
     )
     bound: bool = option(
-        SWITCH, "Compute a lower bound of the cost.", default=True, flags=("--bound/--no-bound",)
+        SWITCH, "Compute a lower bound of the cost.", default=True, flags=("bound/no-bound",)
     )
     every: float | None = option(
         DURATION, "Maximum time between scheduling decisions, e.g. 10m.", panel=POLICY
@@ -108,8 +110,7 @@ class ScheduleRequest(Request, ProblemFields):
     COMMON = ("cluster", "times", "policy", "now", "what_if", "explain", "json")
 
     jobs: Path = option(
-        FILE,
-        "Jobs (CSV or YAML), as for `simulate`; column `running_on` gives the nodes of running jobs.",
+        FILE, "Jobs (CSV or YAML), as for `simulate`; column `running_on` gives the nodes of running jobs.",
         required=True, positional=True, metavar="JOBS",
     )  # fmt: skip
     policy: str = option(TEXT, policy_help, default="auto", metavar="NAME", panel=POLICY, complete="policy")

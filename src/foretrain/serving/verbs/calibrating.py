@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from foretrain.measuring.local_all_reduce import AllReduceTiming
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.step_timings import StepTiming
-    from foretrain.prediction.cost_models.calibration_files import CalibrationFile
-    from foretrain.prediction.cost_models.error_model import StepError
-    from foretrain.prediction.cost_models.kind_corrections import ProfiledModel
-    from foretrain.prediction.cost_models.user_timings import Configuration, MeasuredStep
+    from foretrain.prediction.corrections.error_model import StepError
+    from foretrain.prediction.corrections.files import CalibrationFile
+    from foretrain.prediction.corrections.kinds import ProfiledModel
+    from foretrain.prediction.corrections.timings import Configuration, MeasuredStep
     from foretrain.prediction.operators.cpu import CpuCalibration
     from foretrain.store.runs import Run
     from foretrain.workloads.workload import Workload
@@ -217,7 +217,7 @@ class TimingsLearned(Answer):
 def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
     """Store the timings of a CSV file; of a line that cannot be right nothing is stored."""
     from foretrain.measuring.step_timings import read_timings
-    from foretrain.prediction.cost_models.user_timings import measurements_file, remember
+    from foretrain.prediction.corrections.timings import measurements_file, remember
 
     steps = []
     for timing in read_timings(file):
@@ -228,7 +228,7 @@ def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
 
 def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
     from foretrain.learning.user_calibration.plausibility import check_plausible
-    from foretrain.prediction.cost_models.user_timings import measured_step
+    from foretrain.prediction.corrections.timings import measured_step
 
     try:
         step = measured_step(timing.configuration, timing.step_seconds, _uncorrected(timing.configuration))
@@ -240,9 +240,9 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
 
 def _uncorrected(of: Configuration) -> StepError:
     """The step of a configuration, predicted without any measurement of the user."""
-    from foretrain.prediction.cost_models.step_models import OperatorCostModel
-    from foretrain.prediction.evaluation import whole_error
+    from foretrain.prediction.cost_models import OperatorCostModel
     from foretrain.prediction.predict import evaluated
+    from foretrain.prediction.scenario import whole_error
     from foretrain.serving.requests import PredictRequest, request_from
     from foretrain.serving.verbs.predicting import scenario
 
@@ -376,7 +376,7 @@ def learn_trace(trained: Workload, trace: Path, on: str, progress: Progress) -> 
     """Correct the kinds of operators of a device by a profile."""
     from foretrain.facts.devices import device
     from foretrain.learning.user_calibration.storing import keep_profile
-    from foretrain.prediction.cost_models.step_models import OperatorCostModel
+    from foretrain.prediction.cost_models import OperatorCostModel
     from foretrain.serving.verbs.profiling import traced_profile
 
     where = device(on)
@@ -388,7 +388,7 @@ def learn_trace(trained: Workload, trace: Path, on: str, progress: Progress) -> 
 def profiled_model(profile: Profile, trace: Path) -> ProfiledModel:
     """What a profile says about kinds of operators; refused where it cannot be meant."""
     from foretrain.learning.user_calibration.plausibility import check_plausible
-    from foretrain.prediction.cost_models.kind_corrections import KindTimes, ProfiledModel
+    from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel
 
     if profile.predicted_seconds is None:
         raise MissingData(f"{profile.device} has no prediction to correct: {'; '.join(profile.notes)}")
@@ -414,7 +414,7 @@ def plain(calibration: CalibrationFile) -> dict[str, Any]:
     """A calibration as the plain data of its file."""
     import json
 
-    from foretrain.prediction.cost_models.calibration_files import as_text
+    from foretrain.prediction.corrections.files import as_text
 
     content: dict[str, Any] = json.loads(as_text(calibration))
     return content
@@ -486,7 +486,7 @@ def export_calibration(request: ExportCalibrationRequest) -> CalibrationAnswer:
     """Write a calibration as a file that another machine can import."""
     from foretrain.facts.user_data import write_atomically
     from foretrain.learning.user_calibration.catalogue import calibration_named
-    from foretrain.prediction.cost_models.calibration_files import as_text
+    from foretrain.prediction.corrections.files import as_text
 
     known = calibration_named(request.name)
     try:

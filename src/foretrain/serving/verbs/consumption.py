@@ -8,10 +8,12 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from foretrain.answers import Infeasible
+from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
+from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.serving.requests import PairRequest, ResourcesRequest, request_from
 from foretrain.serving.requests.resources import CHANGES
-from foretrain.serving.verbs.predicting import Progress, input_options, no_progress, topology, workload
+from foretrain.serving.verbs.predicting import Progress, no_progress, topology, workload
 
 if TYPE_CHECKING:
     from foretrain.prediction.resources.consumption import Consumption, ConsumptionAnswer
@@ -73,19 +75,13 @@ def _consumption(
 
 def _scenario(request: ResourcesRequest, source: ModelSource | None = None) -> Scenario:
     from foretrain.facts.hardware import cluster, with_topology
-    from foretrain.prediction.scenario import Parallelism, Scenario
+    from foretrain.prediction.scenario import Scenario
 
     return Scenario(
         workload=workload(request, source),
         cluster=with_topology(cluster(request.on), topology(request)),
-        parallelism=Parallelism(
-            strategy=request.strategy,
-            micro_batches=request.micro_batches,
-            global_batch=request.global_batch,
-            links=request.links,
-            network=request.network,
-        ),
-        input=input_options(request),
+        parallelism=part(Parallelism, request),
+        input=part(InputOptions, request),
         advice=False,
     )
 

@@ -28,15 +28,9 @@ PREDICTED = "predicted_seconds"
 
 def converge(request: ConvergeRequest) -> Convergence:
     """When a training log reaches its target."""
-    from foretrain.convergence.from_log import LogRequest
     from foretrain.convergence.from_log import converge as core
 
-    return core(
-        LogRequest(
-            request.log, request.target, request.planned_steps, request.schedule, request.history,
-            request.direction,
-        )
-    )  # fmt: skip
+    return core(request)
 
 
 def learn(

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
+from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
+from foretrain.prediction.options import InputOptions, Parallelism, TopologyOption
 from foretrain.serving.requests import (
     GuideModel,
     GuideRequest,
-    InputFields,
-    JobFields,
-    LengthFields,
     LinksRequest,
-    NetworkFields,
     PlanRequest,
     PredictedJob,
     PredictRequest,
@@ -32,19 +30,15 @@ from foretrain.workloads.options import ModelOption, TrainingOptions, WorkloadRe
 
 if TYPE_CHECKING:
     from foretrain.answers import Infeasible
-    from foretrain.convergence.from_log import LogRequest
     from foretrain.facts.topology import Topology
-    from foretrain.jobs.job import JobOptions
-    from foretrain.jobs.length import LengthRequest
     from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.plan import StreamOptions
     from foretrain.planning.rent_or_buy import RentOrBuy
-    from foretrain.prediction.cost_models.step_models import CostModel
+    from foretrain.prediction.cost_models import CostModel
     from foretrain.prediction.scenario import Scenario
-    from foretrain.prediction.step.input_pipeline import InputOptions
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
@@ -87,7 +81,7 @@ def scenario(
 ) -> Scenario:
     """The training step that a request asks for."""
     from foretrain.facts.hardware import cluster, with_power_limit, with_topology
-    from foretrain.prediction.scenario import Parallelism, Scenario
+    from foretrain.prediction.scenario import Scenario
 
     joined = with_topology(cluster(request.on), topology(request))
     machines, model = with_power_limit(joined, request.power_limit), cost_model(request)
@@ -95,22 +89,14 @@ def scenario(
     return Scenario(
         workload=workload(request, source),
         cluster=machines,
-        parallelism=Parallelism(
-            strategy=request.strategy,
-            micro_batches=request.micro_batches,
-            global_batch=request.global_batch,
-            min_batch=request.min_batch,
-            links=request.links,
-            network=request.network,
-            jitter=request.jitter,
-        ),
+        parallelism=part(Parallelism, request),
         cost_model=model,
-        input=input_options(request),
+        input=part(InputOptions, request),
         advice=request.advice,
     )
 
 
-def topology(request: NetworkFields | ScalingRequest | LinksRequest) -> Topology | None:
+def topology(request: TopologyOption | ScalingRequest | LinksRequest) -> Topology | None:
     """The topology file of a request; with links by name too it raises `InvalidRequest`."""
     from foretrain.facts.topology import read_topology
 
@@ -128,17 +114,16 @@ def plan(
     with_prediction: bool = False,
 ) -> Frontier | Infeasible:
     """Which machines to rent for a job; `with_prediction` adds the prediction of the chosen plan's step."""
-    from foretrain.jobs.batch_limits import BatchLimits
     from foretrain.planning.machines import MachinesRequest
     from foretrain.planning.plan import PlanRequest as Problem
     from foretrain.planning.plan import plan as core
     from foretrain.planning.selection import Limits
 
-    options = job_options(request)
+    options = part(JobOptions, request, region=None)
     progress("reading the model")
     problem = Problem(
         workload=workload(request, source, batch=None),
-        length=job_length(request),
+        length=part(LengthOptions, request),
         options=options,
         machines=MachinesRequest(
             gpus=request.gpu,
@@ -149,12 +134,10 @@ def plan(
             network=request.network,
             topology=topology(request),
         ),
-        batches=BatchLimits(
-            request.batch, request.micro_batches, request.global_batch, request.max_global_batch
-        ),
+        batches=part(BatchLimits, request),
         strategies=plan_strategies(request.strategy),
         limits=Limits(request.deadline, request.budget, request.confidence),
-        input=input_options(request),
+        input=part(InputOptions, request),
         stream=_stream(request),
         layouts=request.layouts,
         with_prediction=with_prediction,
@@ -164,7 +147,7 @@ def plan(
 
 def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
     """Strategies as `plan` compares them."""
-    from foretrain.prediction.strategies.catalogue import AUTO, plan_words
+    from foretrain.prediction.strategies.strategy import AUTO, plan_words
 
     if names == (AUTO,):
         return plan_words()
@@ -222,7 +205,6 @@ def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) 
     """The same with a prediction from model and hardware as the prior."""
     from foretrain.facts.hardware import Cluster, hardware, with_topology
     from foretrain.learning.scaling.configurations import PredictedJob
-    from foretrain.prediction.scenario import Parallelism
 
     if request.workload is None or request.on is None:
         raise InvalidRequest("a prediction needs both `workload` and `on`")
@@ -283,16 +265,9 @@ def _chosen(request: Any, group: type[Any], names: tuple[str, ...] = ()) -> dict
     }
 
 
-def input_options(request: InputFields) -> InputOptions:
-    """Where samples come from."""
-    from foretrain.prediction.step.input_pipeline import InputOptions
-
-    return InputOptions(request.dataset, request.storage, request.loader_workers, request.prefetch)
-
-
 def cost_model(request: PredictRequest | PredictedJob) -> CostModel | str:
     """The cost model by name, or fitted to the user's own timings."""
-    from foretrain.prediction.operators.catalogue import CHOICES
+    from foretrain.prediction.operators.pricing import CHOICES
 
     name, timings = request.cost_model, request.timings
     if name in CHOICES:
@@ -315,7 +290,7 @@ def _fitted(request: PredictRequest | PredictedJob, file: str) -> CostModel:
     from pathlib import Path
 
     from foretrain.learning.regression.cost_model import learned_steps
-    from foretrain.prediction.operators.catalogue import CHOICES
+    from foretrain.prediction.operators.pricing import CHOICES
 
     path = Path(file).expanduser()
     if not path.suffix and not path.exists():
@@ -328,68 +303,16 @@ def _fitted(request: PredictRequest | PredictedJob, file: str) -> CostModel:
     return learned_steps(path, request.model)
 
 
-def _job(request: PredictRequest) -> tuple[LengthRequest, JobOptions]:
+def _job(request: PredictRequest) -> tuple[LengthOptions, JobOptions]:
     """How long the job is, and how it is run; the latter needs the former."""
-    from foretrain.jobs.job import JobOptions
-
-    length = job_length(request)
-    running = job_options(request, usd_per_hour=request.usd_per_hour, region=_one_region(request.region))
+    length = part(LengthOptions, request)
+    running = part(JobOptions, request, region=_one_region(request.region))
     if running != JobOptions() and not length.is_known:
         raise InvalidRequest(
             "how a job is run matters once its length is known: give `steps`, or `epochs` with `samples`, or "
             "`target` with `log`"
         )
     return length, running
-
-
-def job_length(request: LengthFields) -> LengthRequest:
-    """What a request says of a job's length, whether that is enough or not."""
-    from foretrain.jobs.epochs import parse_batch_point
-    from foretrain.jobs.length import LengthRequest
-
-    return LengthRequest(
-        steps=request.steps,
-        epochs=request.epochs,
-        samples=request.samples,
-        log=_log(request),
-        epochs_at=tuple(parse_batch_point(text) for text in request.epochs_at),
-        critical_batch=request.critical_batch,
-        reference_batch=request.reference_batch,
-    )
-
-
-def _log(request: LengthFields) -> LogRequest | None:
-    from foretrain.convergence.from_log import LogRequest
-
-    if (request.log is None) != (request.target is None):
-        raise InvalidRequest(
-            "`target` and `log` go together: the value to reach, and the log it is predicted from"
-        )
-    if request.log is not None and request.target is not None:
-        return LogRequest(
-            request.log, request.target, request.planned_steps, request.schedule, request.history
-        )
-    if any(value is not None for value in (request.planned_steps, request.schedule, request.history)):
-        raise InvalidRequest("`planned_steps`, `schedule` and `history` need `log` and `target`")
-    return None
-
-
-def job_options(request: JobFields, **other: Any) -> JobOptions:
-    """How a job is run."""
-    from foretrain.jobs.job import JobOptions
-
-    if request.eval_every is not None and request.eval_samples is None:
-        raise InvalidRequest("`eval_every` requires `eval_samples`, the samples of each evaluation")
-    return JobOptions(
-        startup_seconds=request.startup,
-        checkpoint_every_seconds=request.checkpoint_every,
-        checkpoint_bytes_per_second=request.checkpoint_rate,
-        interruptions_per_day=request.interruptions_per_day,
-        spot=request.spot,
-        evaluation_samples=request.eval_samples,
-        evaluate_every=request.eval_every,
-        **other,
-    )
 
 
 def _one_region(text: str | None) -> str | None:

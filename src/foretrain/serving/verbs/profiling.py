@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from foretrain.facts.devices import Device
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.profiling.running import ProfiledRun
-    from foretrain.prediction.cost_models.step_models import CostModel
+    from foretrain.prediction.cost_models import CostModel
     from foretrain.workloads.workload import Workload
 
 
@@ -51,8 +51,8 @@ def traced_profile(
     from foretrain.measuring.profiling.attribution import measured_operators
     from foretrain.measuring.profiling.comparison import compare
     from foretrain.measuring.profiling.kineto import read_trace
-    from foretrain.prediction.cost_models.step_models import cost_model
-    from foretrain.prediction.operators.catalogue import DEFAULT
+    from foretrain.prediction.corrections.apply import cost_model
+    from foretrain.prediction.operators.pricing import DEFAULT
     from foretrain.workloads.workload import graph_of
 
     progress("reading the trace")

@@ -8,8 +8,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretrain.decoding import options
+from foretrain.decoding import options, part
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, UnknownName
+from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
+from foretrain.prediction.options import InputOptions
 from foretrain.serving.requests import (
     PredictedJob,
     RunRequest,
@@ -20,8 +22,6 @@ from foretrain.serving.requests import (
 from foretrain.serving.verbs.predicting import (
     Progress,
     cost_model,
-    input_options,
-    job_length,
     no_progress,
     plan_strategies,
     workload,
@@ -414,22 +414,18 @@ def _beside(jobs: JobFile) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 
 def _training(request: PredictedJob) -> Training:
     """The core's noun of a job to predict."""
-    from foretrain.jobs.batch_limits import BatchLimits
-    from foretrain.jobs.job import JobOptions
     from foretrain.jobs.length import length_of
     from foretrain.scheduling.job_times import Training
 
-    length = length_of(job_length(request))
+    length = length_of(part(LengthOptions, request))
     if length is None:
         raise InvalidRequest("the length of the job is unknown: give `steps`, or `epochs` with `samples`")
     return Training(
         workload=workload(request, batch=None),
         length=length,
-        limits=BatchLimits(
-            request.batch, request.micro_batches, request.global_batch, request.max_global_batch
-        ),
+        limits=part(BatchLimits, request),
         strategies=plan_strategies(request.strategy),
         model=cost_model(request),
-        input=input_options(request),
-        options=JobOptions(evaluation_samples=request.eval_samples, evaluate_every=request.eval_every),
+        input=part(InputOptions, request),
+        options=part(JobOptions, request),
     )

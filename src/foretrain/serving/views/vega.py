@@ -103,7 +103,7 @@ class Axis:
     def channel(self, name: str) -> Spec:
         """The encoding of a field along this axis."""
         axis: Spec = {"title": self.title, "grid": True}
-        most = max(2, int(self.length / (36 if self.is_vertical else 74)))
+        most = max(3, int(self.length / 44)) if self.is_vertical else max(2, int(self.length / 74))
         axis.update(_ticks(self, most))
         if not self.has_labels:
             axis.update(title=None, labels=False)
@@ -156,9 +156,11 @@ _TIME_STEPS = (
     *(count * HOUR for count in (1, 2, 3, 6, 12)),
     *(count * DAY for count in (1, 2, 5, 10, 20, 50, 100)),
 )  # fmt: skip
-_NUMBER = "datum.value < 1e5 ? format(datum.value, ',.6~r') : format(datum.value, '.4~s')"
+_LARGE = 1e5
+"""From here on numbers are written with k, M or G; on a linear axis that reaches it, all are."""
+_NUMBER = "datum.value < {large:g} ? format(datum.value, ',.6~r') : format(datum.value, '.4~s')"
 _MONEY = (
-    "datum.value >= 1e5 ? format(datum.value, '$.4~s') : "
+    "datum.value >= {large:g} ? format(datum.value, '$.4~s') : "
     "datum.value >= 0.01 && datum.value % 1 ? format(datum.value, '$,.2f') : format(datum.value, '$,.4~r')"
 )
 
@@ -168,7 +170,8 @@ def _ticks(axis: Axis, most: int) -> Spec:
     if axis.quantity is Quantity.TIME:
         values = ticks(axis, most)
         return {"values": values, "labelExpr": _time_labels(axis, values)}
-    label = _MONEY if axis.quantity is Quantity.MONEY else _NUMBER
+    text = _MONEY if axis.quantity is Quantity.MONEY else _NUMBER
+    label = text.format(large=1 if not axis.is_log and axis.high >= _LARGE else _LARGE)
     if axis.is_log or axis.quantity is Quantity.COUNT:
         return {"values": ticks(axis, most), "labelExpr": label}
     return {"tickCount": most, "labelExpr": label}
@@ -203,8 +206,8 @@ def _ladders(axis: Axis) -> Iterator[list[float]]:
     if axis.quantity is Quantity.TIME:
         years = [year * YEAR for year in decades if year >= 1]
         below = [part for part in decades if part < 1]
-        yield [*below, *_TIMES, *years]
-        yield [*below, *_COARSE_TIMES, *years]
+        yield [*(step * part for part in below for step in (1, 2, 5)), *_TIMES, *years]
+        yield [*(step * part for part in below for step in (1, 3)), *_COARSE_TIMES, *years]
         main = [*below, *_MAIN_TIMES, *years]
         yield from (main[::every] for every in range(1, len(main) + 1))
         return
@@ -232,14 +235,17 @@ def _time_labels(axis: Axis, values: Sequence[float]) -> str:
         return f"format(datum.value / {unit[0]:g}, ',.5~r') + ' {unit[1]}'"
 
     gaps = {round((after - before) / axis.high, 9) for before, after in pairwise(values)}
-    if len(gaps) <= 1:
+    if not axis.is_log or (len(gaps) == 1 and len(values) > 2):
         unit = next((unit for unit in _UNITS if all(counts(value, unit[0]) for value in values)), _UNITS[-1])
         return label(unit)
     used = [next((unit for unit in _UNITS if counts(value, unit[0])), _UNITS[-1]) for value in values]
     # Ticks rise, and so do their units but for odd ones such as 90 min after 1 h: name those one by one.
     *named, last = list(zip(values, used, strict=True)) or [(1.0, _UNITS[4])]
     return " : ".join(
-        [*(f"datum.value <= {value:g} ? {label(unit)}" for value, unit in named), label(last[1])]
+        [
+            *(f"datum.value < {value * (1 + 1e-6):.9g} ? {label(unit)}" for value, unit in named),
+            label(last[1]),
+        ]
     )
 
 

@@ -21,9 +21,8 @@ from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.workloads.example import Example
 from foretrain.workloads.readers import huggingface_batches as batches
 from foretrain.workloads.readers._base import module_on_meta, refuse_size
-from foretrain.workloads.tracing.known_values import KnownValues
-from foretrain.workloads.tracing.real_values import tensors_in
-from foretrain.workloads.tracing.selective_scan import selective_scan
+from foretrain.workloads.tracing.fused import selective_scan
+from foretrain.workloads.tracing.values import KnownValues, tensors_in
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
 

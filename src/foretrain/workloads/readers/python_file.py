@@ -3,7 +3,7 @@
 The callable returns a module with its inputs, `(module, inputs)`, or these and a loss,
 `(module, inputs, loss)`. `inputs` is one tensor, a tuple of them by position, or a dict by name; `loss` turns
 what the module returns into one number. In place of a module it may return a function that runs a whole step
-of several networks and optimizers, `(step, inputs)`: see `step_functions`. If the callable takes `batch`,
+of several networks and optimizers, `(step, inputs)`: see `examples`. If the callable takes `batch`,
 `seq_len` or `image_size`, it is given what was asked for; otherwise another batch than that of its inputs
 resizes their first dimension.
 
@@ -213,9 +213,9 @@ def example_of(returned: Any, options: BuildOptions, name: str, resize: bool) ->
         following,
         repeated,
         resized,
+        step_of,
         tokens_of,
     )
-    from foretrain.workloads.readers.step_functions import step_of
 
     module, inputs, loss = _parts(returned, name)
     step = step_of(module, name)

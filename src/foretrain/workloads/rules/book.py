@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.facts.frameworks import frameworks
 from foretrain.registry import DuplicateName, modules_beside
 from foretrain.workloads.graph import Call, Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Kind, Op, Work
@@ -50,12 +50,12 @@ def unknown_names(ops: tuple[Op, ...]) -> tuple[str, ...]:
 def _works(graph: Graph, call: Call, sizes: Sequence[int]) -> tuple[Work, ...]:
     rule = _rules().get(call.name, vector.by_nature)
     works = rule(resolve(graph, call, sizes))
-    if graph.settings.get("compile"):
+    if graph.options.compile:
         works = tuple(map(_by_inductor, works))
-    passes = frameworks()[graph.settings.get("framework") or PLAIN].filter_passes
+    passes = frameworks()[graph.options.framework].filter_passes
     if passes:
         works = tuple(each for work in works for each in _with_filter(work, passes))
-    precision = graph.settings.get("precision")
+    precision = graph.options.precision
     if precision == "tf32":
         return tuple(map(_in_tf32, works))
     if precision == "fp8":

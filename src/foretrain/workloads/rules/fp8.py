@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from foretrain.facts.frameworks import PLAIN, Framework, frameworks
+from foretrain.facts.frameworks import Framework, frameworks
 from foretrain.workloads.graph import Call, Graph, Phase, Role
 from foretrain.workloads.ops import Direction, Kind, Work
 
@@ -43,8 +43,8 @@ def in_fp8(work: Work, graph: Graph, call: Call) -> tuple[Work, ...]:
     Transformer Engine casts weights once per step, here with the update, and leaves layers outside the blocks
     in BF16; it has FP8 products of experts, too (GroupedLinear), which plain PyTorch leaves in BF16.
     """
-    own = frameworks()[graph.settings.get("framework") or PLAIN]
-    scaling = graph.settings.get("fp8_scaling") or own.fp8_scaling
+    own = frameworks()[graph.options.framework]
+    scaling = graph.options.fp8_scaling or own.fp8_scaling
     if own.casts_fp8_weights_once and call.name == _COPY_OF_MASTERS and call.phase is Phase.OPTIMIZER:
         written = (graph.buffers[buffer] for buffer in call.writes)
         specs = [graph.specs[buffer.spec] for buffer in written if _is_in_block(buffer.name)]
@@ -57,6 +57,20 @@ def in_fp8(work: Work, graph: Graph, call: Call) -> tuple[Work, ...]:
     if own.casts_fp8_weights_once and not _is_in_block(call.module):
         return (work,)
     return (*_casts_before(work, graph, call, own, scaling), _product(work, scaling))
+
+
+def gathered_share(graph: Graph, call: Call, copies: int = 1) -> float:
+    """Bytes that devices send to gather an operand of a layer's product, over those of the operand.
+
+    Transformer Engine casts before it gathers. Blocks need a copy for each of the `copies` of products that
+    sum over different dimensions; a scale of the whole tensor serves its transpose, too.
+    """
+    own = frameworks()[graph.options.framework]
+    is_cast = graph.options.precision == "fp8" and own.casts_fp8_weights_once
+    if not is_cast or not _is_in_block(call.module):
+        return 1.0
+    scaling = graph.options.fp8_scaling or own.fp8_scaling
+    return copies * (1 + _SCALE_BYTES) / 2 if scaling == "block" else 0.5
 
 
 def _product(work: Work, scaling: str) -> Work:
@@ -102,7 +116,7 @@ def _is_trained(graph: Graph, call: Call) -> bool:
 def _producer(graph: Graph, call: Call, own: Framework) -> str:
     """The fused kernel that the activations or gradients of a product come from: "norm", "activation", any
     other if the step is "compiled", or "" without one."""
-    if graph.settings.get("compile"):
+    if graph.options.compile:
         return "compiled"
     if not own.fuses_fp8_casts:
         return ""

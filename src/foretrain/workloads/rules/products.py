@@ -1,10 +1,12 @@
-"""Matrix products, convolutions, attention and recurrent networks: what tensor cores compute.
+"""Matrix products, convolutions, attention, recurrent networks and selective scans: the work of a model.
 
 Products: FLOP = 2 · batch · m · n · k.
 
 Convolutions: FLOP = 2 · batch · positions · in/groups · out · kernel elements, over the positions of the
 output (of the input if transposed); each of the two gradients costs the same. The first layer has no input
 gradient.
+
+Selective scans of state-space models: h = exp(ΔA)·h + (Δu)·B, y = C·h + D·u, gated by silu(z).
 """
 
 from __future__ import annotations
@@ -16,6 +18,13 @@ from dataclasses import replace
 from foretrain.workloads.graph import Phase, Spec
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind, Work
 from foretrain.workloads.rules.site import Rule, Site
+
+_SCAN_FLOP_PER_STATE = 7
+"""Δ·A, its exponential, (Δu)·B, a multiply-add for h and one for C·h."""
+_SCAN_FLOP_PER_CHANNEL = 8
+"""Δ + bias and softplus (2), Δ·u, a multiply-add of the skip, silu and product of the gate (3)."""
+_SCANS_BACKWARD = 3
+"""States are computed again (1), then each multiply-add has two gradients (2)."""
 
 
 def _product(site: Site, a: int, b: int) -> tuple[Work, ...]:
@@ -261,6 +270,15 @@ def _rnn(site: Site) -> tuple[Work, ...]:
     )
 
 
+def _scan(site: Site, times: int, first: int) -> tuple[Work, ...]:
+    batch, width, tokens = site.input(first).shape
+    states = site.input(first + 2).shape[-1]
+    dims = {"batch": batch, "width": width, "tokens": tokens, "states": states}
+    flop_per_channel = _SCAN_FLOP_PER_STATE * states + _SCAN_FLOP_PER_CHANNEL
+    flop = float(times * batch * width * tokens * flop_per_channel)
+    return (Work(Kind.SCAN, site.direction, dims, site.dtype, flop, site.read_bytes, site.write_bytes),)
+
+
 RULES: Mapping[str, Rule] = {
     "aten._grouped_mm": _grouped,
     "aten.mm": lambda site: _product(site, 0, 1),
@@ -281,4 +299,6 @@ RULES: Mapping[str, Rule] = {
     "foretrain.attention_backward": _attention_backward,
     "foretrain.rnn": _rnn,
     "foretrain.rnn_backward": _rnn,
+    "foretrain.selective_scan": lambda site: _scan(site, 1, first=0),
+    "foretrain.selective_scan_backward": lambda site: _scan(site, _SCANS_BACKWARD, first=1),
 }

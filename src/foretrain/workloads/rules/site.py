@@ -89,5 +89,5 @@ def resolve(graph: Graph, call: Call, sizes: Sequence[int]) -> Site:
         write_bytes=written,
         weighted=graph.reads_weight(call),
         of_weighted=call.forward is not None and graph.reads_weight(graph.calls[call.forward]),
-        is_channels_last=bool(graph.settings.get("channels_last") or call.settings.get("channels_last")),
+        is_channels_last=bool(graph.options.channels_last or call.settings.get("channels_last")),
     )

@@ -25,8 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from foretrain.errors import UnknownName
 from foretrain.workloads.graph import Role
 from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM
-from foretrain.workloads.tracing.real_values import map_tensors
 from foretrain.workloads.tracing.recorder import Recorder
+from foretrain.workloads.tracing.values import map_tensors
 
 _library = torch.library.Library("foretrain", "FRAGMENT")
 _library.define("update_8bit(Tensor(a!) weights, Tensor gradient, Tensor(b!)[] state) -> ()")

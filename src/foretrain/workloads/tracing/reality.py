@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from foretrain.workloads.tracing import fused
-from foretrain.workloads.tracing.real_values import map_tensors
+from foretrain.workloads.tracing.values import map_tensors
 
 LOWER_PRECISION = frozenset(
     (

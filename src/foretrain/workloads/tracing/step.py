@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
 from functools import partial, wraps
 from typing import Any
 
@@ -30,12 +29,11 @@ from foretrain.workloads.graph import Graph, Layer, Phase, Role
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.tracing import whole_step
 from foretrain.workloads.tracing.fused import ensure_shapes
-from foretrain.workloads.tracing.known_values import with_value
 from foretrain.workloads.tracing.optimizers import MasterOptimizer, cast_floats, own_state
 from foretrain.workloads.tracing.optimizers import optimizer as build_optimizer
-from foretrain.workloads.tracing.real_values import RealValues, map_tensors, tensors_in
 from foretrain.workloads.tracing.reality import Reality
 from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
+from foretrain.workloads.tracing.values import RealValues, map_tensors, tensors_in, with_value
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 """What is entered for the forward pass of a block, and for its recomputation."""
@@ -254,14 +252,10 @@ def _graph(
         batch=example.samples,
         samples=example.samples,
         tokens=example.tokens,
-        settings={
-            **asdict(options),
-            "offload": list(options.offload),
-            "trained": trained,
-            "full_gradients": options.adds_up_in_fp32,
-            "notes": list(example.notes),
-            "whole_step": bool(example.optimizers),
-        },
+        options=options,
+        trained=tuple(trained),
+        notes=tuple(example.notes),
+        is_whole_step=bool(example.optimizers),
     )
 
 

@@ -19,9 +19,9 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Phase, Role
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.tracing.optimizers import own_state
-from foretrain.workloads.tracing.real_values import RealValues
 from foretrain.workloads.tracing.reality import Reality
 from foretrain.workloads.tracing.recorder import Recorder
+from foretrain.workloads.tracing.values import RealValues
 
 
 def refuse_options(options: ResolvedOptions) -> None:

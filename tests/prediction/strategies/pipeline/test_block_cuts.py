@@ -10,9 +10,9 @@ import pytest
 from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import cluster
 from foretrain.prediction.answer import Prediction
+from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import predict
-from foretrain.prediction.scenario import Parallelism, Scenario
-from foretrain.prediction.strategies.catalogue import layout_of
+from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.strategies.pipeline.cuts import (
     Chain,
     block_starts,
@@ -21,6 +21,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     given_bounds,
     merged,
 )
+from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 
@@ -48,7 +49,7 @@ def test_merged_positions_add_up_and_keep_what_crosses_between_them() -> None:
 
 def test_no_block_is_on_two_stages() -> None:
     workload = workload_of(WorkloadRequest("gpt2", batch=4, seq_len=64, precision="bf16"))
-    answer = predict(Scenario(workload, cluster("t4:4"), Parallelism("pp=4"), advice=False))
+    answer = predict(Scenario(workload, cluster("t4:4"), Parallelism(strategy="pp=4"), advice=False))
     assert isinstance(answer, Prediction)
     spans = [stage.split(" to ") for stage in answer.parallelism.stages]
     ends = [(span[0], span[-1]) for span in spans]
@@ -57,7 +58,7 @@ def test_no_block_is_on_two_stages() -> None:
 
 def stages_of(strategy: str, model: str = "gpt2") -> tuple[str, ...]:
     workload = workload_of(WorkloadRequest(model, batch=4, seq_len=64, precision="bf16"))
-    answer = predict(Scenario(workload, cluster("t4:4"), Parallelism(strategy), advice=False))
+    answer = predict(Scenario(workload, cluster("t4:4"), Parallelism(strategy=strategy), advice=False))
     assert isinstance(answer, Prediction)
     return answer.parallelism.stages
 
@@ -93,7 +94,7 @@ def test_numbers_of_layers_may_be_given() -> None:
 
 def test_interleaved_parts_have_as_many_blocks() -> None:
     workload = workload_of(WorkloadRequest("gpt2", batch=8, seq_len=64, precision="bf16"))
-    strategy = Parallelism("pp=2,chunks=3", micro_batches=4)
+    strategy = Parallelism(strategy="pp=2,chunks=3", micro_batches=4)
     answer = predict(Scenario(workload, cluster("t4:2"), strategy, advice=False))
     assert isinstance(answer, Prediction)
     assert len(answer.parallelism.stages) == 2

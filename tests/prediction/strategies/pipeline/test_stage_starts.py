@@ -18,7 +18,7 @@ def _chain() -> Graph:
         for i, module in enumerate(modules)
     )
     buffers = tuple(Buffer(0, i - 1, i + 1, Role.ACTIVATION) for i in range(len(modules) + 1))
-    return Graph((Spec((4,), "float32"),), calls, buffers, (), 1, 1, 0, {})
+    return Graph((Spec((4,), "float32"),), calls, buffers, (), 1, 1, 0)
 
 
 def _stages(*starts: str) -> list[list[str]]:

@@ -11,12 +11,11 @@ from tests.support.divided_graphs import matrix_flop
 from tests.support.hand_made_steps import environment, gpt2, graph
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.cost_models.priced_step import call_times
-from foretrain.prediction.strategies.gradients import gradients
+from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.strategies.pipeline.cuts import Link
 from foretrain.prediction.strategies.pipeline.pipeline import Pipeline, pipelined
 from foretrain.prediction.strategies.pipeline.schedules import schedule
-from foretrain.prediction.strategies.program import Axis, Program
+from foretrain.prediction.strategies.program import Axis, Program, gradients
 from foretrain.workloads.graph import Graph, Phase, Role
 
 MODELS = ("gpt2", "voice-linear", "resnet18")

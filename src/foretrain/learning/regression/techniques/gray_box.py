@@ -27,7 +27,7 @@ import numpy as np
 from foretrain.learning.regression.columns import BATCH, PREDICTED, UNSEEN, Schema
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import Parameters, Predictor, Technique, floats
-from foretrain.prediction.cost_models.few_timings import spreads
+from foretrain.prediction.corrections.error_model import size_spreads
 from foretrain.prediction.operators.listing import Floats
 
 _MOST_ROWS_FOR_VARIANCES = 400
@@ -81,7 +81,7 @@ def parts(inputs: Inputs, a: Floats, b: Floats) -> list[Floats]:
 
 
 def _prior_medians(inputs: Inputs) -> Floats:
-    known = spreads()
+    known = size_spreads()
     texts, numbers = len(inputs.texts), len(inputs.numbers)
     has_combined = texts > 1
     medians = [known.level, *[_OFFSET * known.level] * (texts + len(inputs.kinds))]

@@ -4,19 +4,20 @@ Every buffer is whole, divided (see `shapes`) or a partial sum. A walk over the 
 operands to results: views and elementwise operators keep a division, a reduction over the divided axis
 produces a partial sum, and operators that need whole operands gather them first. A strategy defines `Rule`s
 for the calls it treats specially (products, attention, embeddings). Nothing depends on the number of devices,
-so one walk serves all degrees.
+so one walk serves all degrees: `divide` makes the graph of one device from it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from foretrain.prediction.strategies.division.shapes import (
     WHOLE,
     Shape,
+    divided,
     outer_at,
     owners_of_states,
     relocated,
@@ -25,19 +26,33 @@ from foretrain.prediction.strategies.division.shapes import (
     updated,
 )
 from foretrain.workloads.fused_kernels import FUSED
-from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Call, Graph, Nature, Phase, Role
+from foretrain.workloads.graph import (
+    ITEM_BYTES,
+    NO_TENSOR,
+    Call,
+    Graph,
+    Layer,
+    Nature,
+    Phase,
+    Role,
+    Spec,
+    Structure,
+)
 
+Share = Callable[[Spec, int, int], Spec]
+"""The share of a spec, from its mark and the number of devices."""
 Marks = tuple[int, ...]
 
 
 class Movement(NamedTuple):
-    """Data exchanged between call `after` and call `before`."""
+    """Data exchanged between call `after` and call `before`; later calls in `readers` need it, too."""
 
     name: str
     kind: str
     bytes: float
     after: int
     before: int
+    readers: tuple[int, ...] = ()
 
 
 SUM = "sum"
@@ -109,7 +124,8 @@ class Walk:
         """Number of partial gradients a tensor will get; they are summed over the devices together."""
         self.last_write: dict[int, int] = {}
         self.root: dict[int, int] = {}
-        self.gathered: set[tuple[int, Phase, bool]] = set()
+        self.gathered: dict[tuple[int, Phase, bool], int] = {}
+        """The movement that gathers a tensor in a phase."""
         self.weight_name = _weights(graph)
         self.views: dict[tuple[int, int], int] = {}
         self._same_name: dict[str, list[int]] = {}
@@ -224,16 +240,23 @@ class Walk:
             size = self.graph.buffer_bytes(buffer)
             self.move("gather", GATHER, size, self.last_write.get(buffer, -1), index)
 
-    def gather_for(self, buffer: int, index: int) -> None:
-        """Make a buffer whole for this call only. Calls on copies of the same tensor share a gather."""
+    def gather_for(self, buffer: int, index: int, share: float = 1.0) -> None:
+        """Make a buffer whole for this call only, of which a `share` of the bytes is sent.
+
+        Calls on copies of the same tensor share a gather.
+        """
         call = self.graph.calls[index]
         key = (self.root.get(buffer, buffer), call.phase, call.recomputed)
-        if key not in self.gathered:
-            self.gathered.add(key)
-            written = self.last_write.get(buffer, -1)
-            is_kept = written < 0 or self.graph.calls[written].phase is not call.phase
-            size = self.graph.buffer_bytes(buffer)
-            self.move("gather tokens", GATHER, size, index - 1 if is_kept else written, index)
+        if key in self.gathered:
+            movement = self.flow.movements[self.gathered[key]]
+            readers = (*movement.readers, index)
+            self.flow.movements[self.gathered[key]] = movement._replace(readers=readers)
+            return
+        self.gathered[key] = len(self.flow.movements)
+        written = self.last_write.get(buffer, -1)
+        is_kept = written < 0 or self.graph.calls[written].phase is not call.phase
+        size = self.graph.buffer_bytes(buffer) * share
+        self.move("gather tokens", GATHER, size, index - 1 if is_kept else written, index)
 
     def reduce_partial(self, buffer: int, after: int, before: int, *, scatters: bool = True) -> None:
         """Sum a partial result over the devices; under sequence parallelism each device keeps a share."""
@@ -417,3 +440,92 @@ def _weights(graph: Graph) -> dict[int, str]:
 
 _COPIES = frozenset({"aten._to_copy", "aten.clone", "aten.copy_", "aten.contiguous"})
 _LINEAR_WORK = _COPIES | {"aten.add", "aten.add_", "aten.cat", "aten.slice_backward", "aten.sum", "aten.neg"}
+
+
+def divide(graph: Graph, flow: Flow, degree: int, share_of: Share = divided) -> Graph:
+    """The graph of one of `degree` devices: the same calls on divided specs."""
+    shares = _Shares(graph, degree, share_of)
+    share = shares.of
+    calls = tuple(
+        call
+        if inputs is None or outputs is None
+        else call._replace(inputs=shares.row(call.inputs, inputs), outputs=shares.row(call.outputs, outputs))
+        for call, inputs, outputs in zip(graph.calls, flow.inputs, flow.outputs, strict=True)
+    )
+    shared = list(graph.buffers)
+    for index, outer in flow.buffers.items():
+        shared[index] = shared[index]._replace(spec=share(shared[index].spec, outer))
+    buffers = tuple(shared)
+    return replace(
+        graph,
+        calls=calls,
+        buffers=buffers,
+        layers=_layers(graph, flow, degree),
+        specs=tuple(shares.specs),
+        structure=Structure(calls, buffers, same_wiring=graph.structure),
+    )
+
+
+class _Shares:
+    """Builds the specs of shares, each once."""
+
+    def __init__(self, graph: Graph, degree: int, share_of: Share) -> None:
+        self._share_of = share_of
+        self.specs: list[Spec] = list(graph.specs)
+        self._index = {spec: index for index, spec in enumerate(graph.specs)}
+        self._known: dict[tuple[int, int], int] = {}
+        self._rows: dict[tuple[Marks, Marks], Marks] = {}
+        self._degree = degree
+
+    def of(self, spec: int, outer: int) -> int:
+        """The index of a spec's share."""
+        index = self._known.get((spec, outer))
+        if index is None:
+            share = self._share_of(self.specs[spec], outer, self._degree)
+            index = self._index.setdefault(share, len(self.specs))  # the graph may list a spec twice
+            if index == len(self.specs):
+                self.specs.append(share)
+            self._known[spec, outer] = index
+        return index
+
+    def row(self, specs: Marks, marks: Marks) -> Marks:
+        """The shares of all specs of a call."""
+        shares = self._rows.get((specs, marks))
+        if shares is None:
+            pairs = zip(specs, marks, strict=True)
+            shares = tuple(
+                [spec if spec == NO_TENSOR or not mark else self.of(spec, mark) for spec, mark in pairs]
+            )
+            self._rows[specs, marks] = shares
+        return shares
+
+
+def _layers(graph: Graph, flow: Flow, degree: int) -> tuple[Layer, ...]:
+    """Layers with the number of their parameters on one device."""
+    removed: dict[str, int] = {}
+    for index, outer in flow.buffers.items():
+        buffer = graph.buffers[index]
+        if buffer.role is Role.PARAMETER:
+            path = buffer.name.rpartition(".")[0]
+            spec = graph.specs[buffer.spec]
+            elsewhere = spec.elements - divided(spec, outer, degree).elements
+            removed[path] = removed.get(path, 0) + elsewhere
+    return tuple(
+        layer._replace(parameters=max(0, layer.parameters - removed[layer.path]))
+        if layer.path in removed
+        else layer
+        for layer in graph.layers
+    )
+
+
+def common_degrees(sizes: Collection[int], most: int) -> tuple[int, ...]:
+    """The degrees up to `most` that divide all sizes."""
+    return tuple(degree for degree in range(1, most + 1) if not any(size % degree for size in sizes))
+
+
+def nearest_degrees(sizes: Collection[int], degree: int) -> str:
+    """A text with the two nearest degrees that divide all sizes."""
+    common = math.gcd(*sizes)
+    works = common_degrees([common], common)
+    near = sorted(works, key=lambda divisor: (abs(divisor - degree), -divisor))[:2]
+    return f"nearest degrees that do: {' and '.join(map(str, sorted(near)))}"

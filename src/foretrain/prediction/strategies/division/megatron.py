@@ -21,6 +21,7 @@ from foretrain.prediction.strategies.division.shapes import WHOLE, Shape, axis_o
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 from foretrain.workloads.rules import operators
+from foretrain.workloads.rules.fp8 import gathered_share
 
 _COLUMN, _ROW, _UNDIVIDED = "column", "row", "whole"
 _PRODUCTS = {"aten.mm": 0, "aten.linear": 0, "aten.addmm": 1, "aten.addmm_": 1}
@@ -136,7 +137,7 @@ class Megatron:
                 walk.emit(index, self._marks(call, {first: mark}), [mark], by_tokens=True)
             return
         if mark:
-            walk.gather_for(source, index)
+            walk.gather_for(source, index, gathered_share(self.graph, call))
         marks = {first + 1: self._weight_mark(call, first, outs)}
         if bias is not None:
             walk.divide_vector(behind[bias])
@@ -193,14 +194,14 @@ class Megatron:
         is_inner = mark != WHOLE and behind[0] not in walk.by_tokens
         if division == _COLUMN:
             if mark and not is_inner:
-                walk.gather_for(behind[0], index)
+                walk.gather_for(behind[0], index, gathered_share(self.graph, call, copies=2))
             walk.emit(index, [rows, 1], [WHOLE])
             walk.leave_partial(index, source=self.sources.get(call.forward or 0))
         elif division == _ROW:
             if mark and is_inner:
                 walk.gather(behind[0], index)
             elif mark:
-                walk.gather_for(behind[0], index)
+                walk.gather_for(behind[0], index, gathered_share(self.graph, call, copies=2))
             walk.emit(index, [WHOLE, outs], [rows])
         elif mark and is_inner:
             walk.gather(behind[0], index)
@@ -227,7 +228,8 @@ class Megatron:
                 work_on_whole(walk, index, call)
             return
         if tokens[other]:
-            walk.gather_for(behind[other], index)
+            copies = 2 if other == gradient else 1
+            walk.gather_for(behind[other], index, gathered_share(self.graph, call, copies))
         marks = [WHOLE, WHOLE]
         marks[divided] = 1 if divided == 0 else right[0]
         walk.emit(index, marks, [1 if divided == 0 else left[0]])

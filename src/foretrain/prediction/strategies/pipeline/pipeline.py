@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies._base import MixedPrecision, Strategy
 from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
 from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
@@ -44,6 +43,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
 from foretrain.prediction.strategies.pipeline.schedules import SCHEDULES, Schedule, peak_in_flight, schedule
 from foretrain.prediction.strategies.pipeline.stages import Stage, stage_programs
 from foretrain.prediction.strategies.program import Axis, Program, unit_of
+from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
 from foretrain.workloads.graph import Graph, Role
 
 
@@ -253,6 +253,7 @@ class PipelineParallel(Strategy):
     name = "pipeline"
     keys = ("pp", "schedule", "chunks", "layers")
     form = "pp=P"
+    axis = Axis.PIPELINE
     order = 30
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:

@@ -155,8 +155,7 @@ def _part(graph: Graph, kept: list[Call], place: Mapping[int, int]) -> Graph:
         for call in kept
     )
     trained = graph.trained_names & {buffer.name for buffer in buffers if buffer.role is Role.PARAMETER}
-    settings = {**graph.settings, "trained": tuple(sorted(trained))}
-    return replace(graph, calls=calls, buffers=tuple(buffers), settings=settings)
+    return replace(graph, calls=calls, buffers=tuple(buffers), trained=tuple(sorted(trained)))
 
 
 def _life(buffer: Buffer, first: int, last: int, place: Mapping[int, int], counts: tuple[int, int]) -> Buffer:
@@ -313,10 +312,7 @@ def pruned(graph: Graph, calls: Collection[int], parameters: Collection[str]) ->
         calls=tuple(_renumbered(call, number, before) for _, call in kept),
         buffers=tuple(_moved(graph.buffers[old], before, len(graph.calls)) for old in number),
         layers=tuple(layer for layer in graph.layers if not _is_of(layer.path, parameters)),
-        settings={
-            **graph.settings,
-            "trained": [name for name in graph.settings.get("trained", ()) if name not in parameters],
-        },
+        trained=tuple(name for name in graph.trained if name not in parameters),
     )
     return Pruned(remaining, before)
 

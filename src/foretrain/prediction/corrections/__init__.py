@@ -1,0 +1,1 @@
+"""Corrections of predictions by the user's own measurements: read from files, applied by `apply`."""

@@ -1,0 +1,293 @@
+"""The interface of a strategy, the registry of strategies, and the layout of a strategy text.
+
+Strategies compose. Tensor, context and expert parallelism divide layers (`divide`), pipeline parallelism cuts
+the model into stages, and one strategy defines the exchanges between replicas (data parallelism, sharding,
+parameter servers: `replicate`). A `Layout` holds the degrees of all; a strategy of degree 1 is not asked.
+Help texts, search, plans, the buyer's guide and launch files use the registry, so that a new strategy is one
+new file.
+
+A single word selects a strategy that uses all devices (`ddp`, `fsdp`, `ps-sync`). A list gives degrees and
+options, each read by the strategy that declares the key: `tp=4,pp=2,dp=8,zero=1`. `auto` runs the search.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+from foretrain.errors import InvalidRequest, nearest
+from foretrain.prediction.collectives.costs import Verb
+from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compiled
+from foretrain.registry import Registry, discovered
+from foretrain.workloads.executed import ExecutedGraph
+
+if TYPE_CHECKING:
+    from foretrain.prediction.cost_models import CallTimes
+    from foretrain.prediction.stragglers import WorkerTimes
+    from foretrain.prediction.strategies.layout import PsUpdate
+
+AUTO = "auto"
+ExchangeSeconds = Callable[[Verb, Floats, tuple[Axis, ...]], Floats]
+"""Seconds of exchanges by verb, bytes and axes; messages are sent in buckets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Devices that each kind of state is divided over; outside experts, `dense` times as many."""
+
+    parameters: int = 1
+    gradients: int = 1
+    optimizer: int = 1
+    dense: int = 1
+
+
+class MixedPrecision(IntEnum):
+    """How a framework trains in half precision; of several strategies the last one here decides.
+
+    `AUTOCAST`: FP32 weights, cast in each call. `MASTER_WEIGHTS`: modules work in half precision on copies
+    of FP32 weights that the optimizer holds, as FSDP's `MixedPrecision` and DeepSpeed's `bf16`.
+    `FP32_GRADIENTS`: the same, and gradients are added up and reduced in FP32, as in Megatron.
+    """
+
+    AUTOCAST = 0
+    MASTER_WEIGHTS = 1
+    FP32_GRADIENTS = 2
+
+
+class Strategy(ABC):
+    """A strategy to parallelise a training step. Methods that are not overridden change nothing.
+
+    `name` is its key in the registry, `words` are single words that select it, `keys` are its keys in a list
+    of degrees, and `form` is how help texts show it. `launchers` are the launch targets that can start it,
+    None for all of them. `plan_words` are the texts that `plan` compares. `has_jitter` is whether its devices
+    wait for the slowest of them.
+    """
+
+    name: ClassVar[str]
+    words: ClassVar[tuple[str, ...]] = ()
+    keys: ClassVar[tuple[str, ...]] = ()
+    form: ClassVar[str]
+    launchers: ClassVar[frozenset[str] | None] = None
+    plan_words: ClassVar[tuple[str, ...]] = ()
+    has_jitter: ClassVar[bool] = True
+    axis: ClassVar[Axis | None] = None
+    """The axis whose degree it divides the model by; in a layout of degree 1 it is not asked."""
+    order: ClassVar[int] = 50
+    """Strategies read keys and divide programs in ascending order."""
+
+    def claims(self, text: str) -> bool:
+        """Whether a text that is not a list of degrees selects this strategy."""
+        return text in self.words
+
+    def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
+        """The layout of a text that this strategy claims."""
+        del devices, devices_per_node
+        raise InvalidRequest(f"strategy {text!r} does not define a layout on its own; write {self.form}")
+
+    def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
+        """The layout with the keys of this strategy; `layout.data` holds the devices not yet assigned."""
+        del given
+        return layout
+
+    def divide(self, program: Program, layout: Layout) -> Program:
+        """The program with layers divided between devices, before it is priced."""
+        del layout
+        return program
+
+    def overlap(self, program: Program, layout: Layout) -> Program:
+        """The program of fused kernels with the exchanges of its layers beside other calls."""
+        del layout
+        return program
+
+    def replicate(self, program: Program, layout: Layout) -> Program:
+        """A stage's program with the exchanges between its replicas."""
+        del layout
+        return program
+
+    def call_times(self, times: CallTimes, program: Program, layout: Layout) -> CallTimes:
+        """The times of calls; a strategy may change how they are launched."""
+        del program, layout
+        return times
+
+    def update(self, layout: Layout, worker: WorkerTimes, message: float, updating: float) -> PsUpdate | None:
+        """An update by parameter servers; None for strategies without servers."""
+        del layout, worker, message, updating
+        return None
+
+    def shards(self, layout: Layout) -> Shards:
+        """The devices that state is divided over."""
+        del layout
+        return Shards()
+
+    def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
+        """Memory options of the devices of a stage."""
+        del program, layout
+        return options
+
+    def mixed_precision(self, layout: Layout) -> MixedPrecision:
+        """How frameworks that implement this strategy usually train in half precision."""
+        del layout
+        return MixedPrecision.AUTOCAST
+
+    def exposed_seconds(
+        self,
+        layout: Layout,
+        sent_bytes: Floats,
+        forward: Floats,
+        backward: Floats,
+        micro_batches: int,
+        exchange: ExchangeSeconds,
+    ) -> Floats:
+        """Seconds that exchanges between replicas add to the step of each stage, in closed form.
+
+        `sent_bytes` are the parameters or gradients of each stage in the precision they are sent in,
+        `forward` and `backward` the seconds of its passes. The search and `plan` rank by this; what they
+        report is predicted in full.
+        """
+        del layout, forward, backward, micro_batches, exchange
+        return sent_bytes * 0.0
+
+    def candidates(self, devices: int, devices_per_node: int) -> tuple[Layout, ...]:
+        """Layouts that `auto` compares in addition to all combinations of degrees."""
+        del devices, devices_per_node
+        return ()
+
+    def environment(self, layout: Layout) -> tuple[tuple[str, str, str], ...]:
+        """Variables that a launched script reads: name without FORETRAIN_, value, purpose."""
+        del layout
+        return ()
+
+
+_known: list[Strategy] = []
+
+
+def strategies() -> Registry[Strategy]:
+    """All strategies, in the order they read keys and divide programs."""
+    if not _known:
+        _known.extend(discovered(__name__, Strategy))
+    return _registry(tuple(_known))
+
+
+@cache
+def _registry(known: tuple[Strategy, ...]) -> Registry[Strategy]:
+    ordered = sorted(known, key=lambda each: (each.order, each.name))
+    return Registry("strategy", ordered, name=lambda each: each.name, aliases=_other_words)
+
+
+def _other_words(strategy: Strategy) -> tuple[str, ...]:
+    """Words besides its name; no two strategies may share one."""
+    return tuple(word for word in strategy.words if word != strategy.name)
+
+
+@contextmanager
+def registered(strategy: Strategy) -> Iterator[None]:
+    """A context in which one more strategy is registered."""
+    strategies()
+    _known.append(strategy)
+    try:
+        strategies()  # rejects a duplicate name
+        yield
+    finally:
+        _known.remove(strategy)
+
+
+def replication(layout: Layout) -> Strategy:
+    """The strategy that defines the exchanges between replicas of a layout."""
+    return strategies()[layout.replication]
+
+
+def shards_state(layout: Layout) -> bool:
+    """Whether replicas share parameters, gradients or optimizer state."""
+    return replication(layout).shards(layout) != Shards()
+
+
+def active_strategies(layout: Layout) -> tuple[Strategy, ...]:
+    """The strategies that apply to a layout: those that divide the model, and that of its replicas."""
+    degrees = layout.degrees
+    return tuple(
+        each
+        for each in strategies().values()
+        if each.name == layout.replication
+        or (not each.words and (each.axis is None or degrees[each.axis] > 1))
+    )
+
+
+def forms() -> str:
+    """The syntax of strategies, for help texts and errors."""
+    single = [each.form for each in strategies().values() if each.words]
+    listed = [each.form for each in strategies().values() if not each.words]
+    return f"{', '.join(single)}, degrees such as {','.join(listed[:3])}, or {AUTO}"
+
+
+def words() -> tuple[str, ...]:
+    """All single words that select a strategy."""
+    return (*(word for each in strategies().values() for word in each.words), AUTO)
+
+
+def plan_words() -> tuple[str, ...]:
+    """The strategies that `plan` compares, data parallelism first."""
+    return tuple(word for each in strategies().values() for word in each.plan_words)
+
+
+def strategy_of(text: str) -> Strategy:
+    """The strategy of a text; for a list of degrees, that of its replicas."""
+    for each in strategies().values():
+        if each.claims(text):
+            return each
+    if "=" not in text:
+        raise InvalidRequest(_unknown(text))
+    given = _given(text)
+    return strategies()["zero" if given.get("zero", "0") != "0" else "ddp"]
+
+
+def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
+    """The layout of a strategy text on a number of devices."""
+    for each in strategies().values():
+        if each.claims(text):
+            return each.parse(text, devices, devices_per_node)
+    if "=" not in text:
+        raise InvalidRequest(_unknown(text))
+    given, layout = _given(text), Layout(text, data=devices)
+    for each in strategies().values():
+        layout = each.read(given, layout)
+    return layout
+
+
+def divided(step: ExecutedGraph, layout: Layout) -> Program:
+    """The program of one device with divided layers, compiled if the workload is.
+
+    Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards.
+    """
+    whole = program = Program(step.source)
+    for each in active_strategies(layout):
+        program = each.divide(program, layout)
+    executed = Program(step.graph) if program is whole else compiled(program)
+    for each in active_strategies(layout):
+        executed = each.overlap(executed, layout)
+    return executed
+
+
+def _unknown(text: str) -> str:
+    near = nearest(text, words())
+    suggestion = f"; did you mean {near[0]}?" if near else ""
+    return f"strategy {text!r} is not one of {forms()}{suggestion}"
+
+
+def _given(text: str) -> dict[str, str]:
+    known = tuple(key for each in strategies().values() for key in each.keys)
+    given: dict[str, str] = {}
+    for item in text.split(","):
+        name, _, value = item.strip().partition("=")
+        if name not in known:
+            raise InvalidRequest(f"strategy {text!r}: {name!r} is not one of {', '.join(known)}")
+        if name in given:
+            raise InvalidRequest(f"strategy {text!r} gives {name} twice; give it once")
+        given[name] = value
+    return given
