@@ -13,7 +13,7 @@ from tests.support.frontiers import example
 
 from foretrain.serving.rendering.html import document
 from foretrain.serving.views import report_of
-from foretrain.serving.views.blocks import Cell, Column, Page, Table
+from foretrain.serving.views.blocks import Cell, Column, Page, Row, Table
 from foretrain.serving.views.schedule_charts import schedule_chart
 from foretrain.serving.views.vega import text_width
 from foretrain.units import HOUR
@@ -163,7 +163,7 @@ def heat(columns: int) -> Table:
         for column in range(columns)
     )
     batches = (Column(f"{32 * 2**column:,}", right=True) for column in range(columns))
-    rows = [(name, *cells) for name in MACHINES]
+    rows: list[Row] = [(name, *cells) for name in MACHINES]
     return Table([Column("batch"), *batches], rows, "Time of an epoch", shade="time")
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.support.drawings import of_class, parsed, text_of
 
 from foretrain.serving.rendering.html import document
-from foretrain.serving.views.blocks import SHADES, Cell, Column, Page, Table, shade
+from foretrain.serving.views.blocks import SHADES, Cell, Column, Page, Row, Table, shade
 
 
 def heat_map(*rows: tuple[Cell, ...]) -> Any:
     """The header of a page that shows nothing but a shaded table."""
     columns = [Column("batch"), *(Column(str(32 * 2**place), right=True) for place in range(len(rows[0])))]
-    named = [(f"machine {number}", *row) for number, row in enumerate(rows)]
+    named: list[Row] = [(f"machine {number}", *row) for number, row in enumerate(rows)]
     made = document(Page.of("Steps", [Table(columns, named, "Seconds of a step", shade="seconds")]))
     return parsed(made[made.index("<header>") : made.index("</header>") + len("</header>")])
 
