@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.convergence.schedules import Linear
+from foretrain.convergence.schedules import LinearDecay
 
 FILE = Path(__file__).parents[1] / "src" / "foretrain" / "convergence" / "annealing.toml"
 _TAILS = (0.2, 0.3, 0.4, 0.6, 1.0)
@@ -45,7 +45,7 @@ def gain_of(law: Mapping[str, float], tail: float, known: Mapping[str, Any]) -> 
     """The gain for which (floor + scale S1^-α)(1 + gain · rate) is nearest to the law."""
     steps = int(known["steps"])
     share = np.arange(1, steps + 1) / steps
-    rate = np.maximum(Linear(tail).rate(share), 1e-6)
+    rate = np.maximum(LinearDecay(tail).rate(share), 1e-6)
     at = np.unique(np.linspace(_FROM * steps, steps - 1, _POINTS).astype(np.int64))
     warm_up = 0.5 * known["warm_up_steps"]
     losses = multi_power_loss(law, known["peak_rate"] * rate, known["peak_rate"] * warm_up, at)

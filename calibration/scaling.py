@@ -24,8 +24,8 @@ from calibration.datasets.gavel import GavelStep
 from calibration.datasets.sia import SiaStep
 from foretrain.learning.scaling.configurations import (
     Columns,
-    Configuration,
     Placement,
+    ScalingConfiguration,
     Timing,
     columns,
     reference_batch,
@@ -79,7 +79,7 @@ def sia_timing(step: SiaStep) -> Timing:
     """As a timing; devices are taken as evenly distributed where the placement is unknown."""
     placed = step.devices_per_node
     place = Placement(placed) if placed else spread(step.nodes, step.devices)
-    return Timing(Configuration(place, step.batch), step.step_seconds)
+    return Timing(ScalingConfiguration(place, step.batch), step.step_seconds)
 
 
 def sia_jobs(steps: Sequence[SiaStep]) -> list[Job]:
@@ -92,12 +92,12 @@ def sia_jobs(steps: Sequence[SiaStep]) -> list[Job]:
 
 def gavel_timing(step: GavelStep) -> Timing:
     """As a timing."""
-    return Timing(Configuration(spread(step.nodes, step.devices), step.batch), step.step_seconds)
+    return Timing(ScalingConfiguration(spread(step.nodes, step.devices), step.batch), step.step_seconds)
 
 
 def gavel_jobs(steps: Sequence[GavelStep]) -> list[Job]:
     """The steps of each network on each device; a single GPU is listed twice in the file, and taken once."""
-    timings_of_job: dict[tuple[str, str], dict[Configuration, Timing]] = {}
+    timings_of_job: dict[tuple[str, str], dict[ScalingConfiguration, Timing]] = {}
     for step in steps:
         timing = gavel_timing(step)
         timings_of_job.setdefault((step.model, step.cluster), {}).setdefault(timing.configuration, timing)

@@ -20,7 +20,7 @@ from tests.learning.user_calibration.test_fitting import measured as measured_ru
 from tests.support.timing_tables import jobs, per_batch, sample
 
 from foretrain.convergence.batch_size import fit_batch_size_law
-from foretrain.convergence.curves import Curve, Direction, Target, curve_of, parse_target
+from foretrain.convergence.curves import Curve, MetricDirection, Target, curve_of, parse_target
 from foretrain.convergence.forecast import Convergence, ConvergenceRequest, forecast, planned
 from foretrain.convergence.history import History
 from foretrain.convergence.logs import read_history, read_log
@@ -31,7 +31,7 @@ from foretrain.learning.regression.layers import learn_layers
 from foretrain.learning.regression.learn import learn
 from foretrain.learning.regression.table import Sample, read_table, sample_of
 from foretrain.learning.regression.techniques._base import techniques
-from foretrain.learning.scaling.answer import ScalingRequest, predict_scaling
+from foretrain.learning.scaling.answer import ScalingProblem, predict_scaling
 from foretrain.learning.scaling.configurations import read_configurations, read_timings
 from foretrain.learning.user_calibration.fitting import fit_constants
 from foretrain.prediction.corrections.error_model import (
@@ -42,11 +42,11 @@ from foretrain.prediction.corrections.error_model import (
     Variances,
     correct_at_size,
 )
-from foretrain.prediction.corrections.timings import Configuration, MeasuredStep
+from foretrain.prediction.corrections.timings import MeasuredStep, TimedConfiguration
 from foretrain.prediction.operators.cpu import family, terms
 from foretrain.prediction.operators.listing import Floats, table
 from foretrain.prediction.resources.bursts import bursts_of
-from foretrain.store.runs import Resource, Series
+from foretrain.store.runs import Resource, ResourceSeries
 
 INPUTS = Path(__file__).parent / "golden" / "inputs"
 TABLE = Path(__file__).parents[1] / "docs" / "examples" / "learn_timings.csv"
@@ -158,7 +158,7 @@ def test_logs_without_noise(name: str) -> None:
 
 
 def test_a_share_that_reaches_the_whole() -> None:
-    curve = curve_of(STEPS[:12], np.minimum(0.5 + 0.05 * STEPS[:12], 1.0), "accuracy", Direction.UP)
+    curve = curve_of(STEPS[:12], np.minimum(0.5 + 0.05 * STEPS[:12], 1.0), "accuracy", MetricDirection.UP)
 
     def answer(change: Jitter) -> list[float]:
         asked = ConvergenceRequest(changed(planned(curve, 20.0), change), Target("accuracy", 1.0))
@@ -189,7 +189,7 @@ def test_scaling(form: str) -> None:
             replace(each, step_seconds=float(seconds))
             for each, seconds in zip(timings, change([each.step_seconds for each in timings]), strict=True)
         ]
-        made = predict_scaling(ScalingRequest(tuple(timed), asked, form=form))
+        made = predict_scaling(ScalingProblem(tuple(timed), asked, form=form))
         errors = [value for each in made.comparison for value in (each.mean_error, each.largest_error)]
         return [value for row in made.predictions for value in numbers(row.step_seconds)] + errors
 
@@ -202,7 +202,7 @@ def test_scaling_of_one_timing(cluster: str) -> None:
 
     def answer(change: Jitter) -> list[float]:
         timed = replace(timing, step_seconds=float(change(timing.step_seconds)))
-        made = predict_scaling(ScalingRequest((timed,), cluster=cluster))
+        made = predict_scaling(ScalingProblem((timed,), cluster=cluster))
         return [value for row in made.predictions for value in numbers(row.step_seconds)]
 
     assert moved(answer) < MOST
@@ -348,7 +348,7 @@ def test_corrections_by_own_timings() -> None:
         times = change(timed).tolist()
         few = [TimedSize(*each) for each in zip(sizes, change(predicted).tolist(), times, strict=True)]
         steps = [
-            MeasuredStep(Configuration(model, device, 8), seconds, 0.1)
+            MeasuredStep(TimedConfiguration(model, device, 8), seconds, 0.1)
             for model, device, seconds in zip("aab", "xyx", times, strict=True)
         ]
         shifts = UserErrors([step.error for step in steps], variances).shifts(asked)
@@ -368,7 +368,9 @@ def test_bursts_of_a_resource() -> None:
     values = np.where(np.arange(40) % 8 < 3, 0.9, 0.05) + 0.01 * (np.arange(40) % 5)
 
     def answer(change: Jitter) -> list[float]:
-        found = bursts_of(Series(resource=Resource.GPU, worker=0, seconds=seconds, values=change(values)))
+        found = bursts_of(
+            ResourceSeries(resource=Resource.GPU, worker=0, seconds=seconds, values=change(values))
+        )
         assert found is not None
         return [found.burst_amount, found.idle_amount, found.burst_duration, found.idle_duration]
 

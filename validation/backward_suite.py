@@ -62,7 +62,7 @@ def run(data: Path) -> SuiteReport:
     return SuiteReport("backward", (*moved, *multiplied), by_set, notes=notes)
 
 
-def _models(known: matrix.Calibration) -> tuple[OperatorModel, ...]:
+def _models(known: matrix.ProductCalibration) -> tuple[OperatorModel, ...]:
     return (MatrixModel(known), StreamingModel(known.memory))
 
 

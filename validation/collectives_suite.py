@@ -20,7 +20,7 @@ from foretrain.facts.links import link
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.collectives.network import (
     HOST_BRIDGE,
-    Calibration,
+    CollectiveCalibration,
     Tier,
     calibration,
     network_of,
@@ -61,7 +61,7 @@ def run(data: Path) -> SuiteReport:
     """Leave each device type out and predict its collectives."""
     machines = exponents(sia.read_waiting(data))
     predictions: list[_PredictedBlock] = []
-    unseen: dict[str, Calibration] = {}
+    unseen: dict[str, CollectiveCalibration] = {}
     for kind, part in corpus(data).items():
         unseen |= left_out(part, kind, machines)
         predictions += [_predicted_block(block, kind, unseen[block.device_id]) for block in part]
@@ -87,7 +87,7 @@ def _sets(cases: Sequence[Case]) -> dict[str, dict[str, Metrics]]:
     return by_set
 
 
-def _predicted_block(block: Block, kind: str, unseen: Calibration) -> _PredictedBlock:
+def _predicted_block(block: Block, kind: str, unseen: CollectiveCalibration) -> _PredictedBlock:
     tier = _tier(block)
     return _PredictedBlock(
         block,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from foretrain.convergence.curves import Curve, Target
-from foretrain.convergence.families import Span, families
+from foretrain.convergence.families import CurveHorizon, families
 from foretrain.convergence.fitting import fit
 from foretrain.convergence.forecast import Convergence, ConvergenceRequest, forecast
 from foretrain.convergence.history import History
@@ -61,7 +61,7 @@ def _capped(steps: float, seen: Curve) -> float:
 
 def _by_family(seen: Curve, target: float, name: str) -> float:
     grid = np.geomspace(seen.last_step, _CAP * seen.last_step, _GRID)
-    values = fit(seen, families()[name], Span(seen.last_step)).values(grid)[None, :]
+    values = fit(seen, families()[name], CurveHorizon(seen.last_step)).values(grid)[None, :]
     return _capped(float(reaching_steps(grid, values, target, seen.direction.sign)[0]), seen)
 
 

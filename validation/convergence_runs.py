@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrain.convergence.curves import Curve, Direction, curve_of
+from foretrain.convergence.curves import Curve, MetricDirection, curve_of
 
 DAWNBENCH_TARGETS = {"CIFAR10": ("m1", 94.0), "ImageNet": ("m2", 93.0)}
 """Metric column and target; SQuAD's files mix F1 with hours in one column and are left out."""
@@ -51,7 +51,7 @@ def dawnbench(data: Path) -> list[Run]:
         column, target = DAWNBENCH_TARGETS[task]
         epochs = np.array([_number(row["epoch"]) for row in listed])
         values = np.array([_number(row[column]) for row in listed])
-        curve = curve_of(epochs, values, "accuracy", Direction.UP, entry, entry, zero_is_first=True)
+        curve = curve_of(epochs, values, "accuracy", MetricDirection.UP, entry, entry, zero_is_first=True)
         runs.append(Run(task, _planned(curve, curve.last_step), target))
     return runs
 
@@ -68,7 +68,7 @@ def algoperf(data: Path) -> list[Run]:
         task = row["workload"].removesuffix("_jax").removesuffix("_pytorch")
         if task not in ALGOPERF_WORKLOADS or row["run"] not in points:
             continue
-        direction = Direction.DOWN if row["metric"] == "wer" else Direction.UP
+        direction = MetricDirection.DOWN if row["metric"] == "wer" else MetricDirection.UP
         name = f"{row['submission']}/{row['study']}/{row['trial']} {row['workload']}"
         logged = points[row["run"]]
         curve = curve_of(
@@ -89,7 +89,7 @@ def nanogpt(data: Path) -> list[Run]:
     runs = []
     for (record, run), listed in sorted(points.items()):
         steps, planned, losses = np.array(listed).T
-        curve = curve_of(steps, losses, "loss", Direction.DOWN, f"{record}/{run}", record)
+        curve = curve_of(steps, losses, "loss", MetricDirection.DOWN, f"{record}/{run}", record)
         if len(curve) > _LEAST and curve.last_step >= 0.99 * planned[0]:
             runs.append(Run("nanogpt", _planned(curve, float(planned[0])), float(curve.values[-1])))
     return runs

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrain.convergence.curves import Curve, Direction, Floats, curve_of
-from foretrain.convergence.families import Span, families
+from foretrain.convergence.curves import Curve, Floats, MetricDirection, curve_of
+from foretrain.convergence.families import CurveHorizon, families
 from foretrain.convergence.fitting import fit
 from foretrain.convergence.rolling import ensemble, quantiles_of
 from foretrain.convergence.schedules import logged_schedule
@@ -60,7 +60,7 @@ def logged_runs(data: Path) -> list[LoggedRun]:
         for row in csv.DictReader(lines):
             steps, values = points[row["curve_id"]]
             curve = curve_of(
-                steps, values, row["metric"], Direction(row["direction"]), row["curve_id"], row["repo"]
+                steps, values, row["metric"], MetricDirection(row["direction"]), row["curve_id"], row["repo"]
             )
             planned = float(row["planned_end"]) if row["planned_end"] else None
             runs.append(LoggedRun(row["repo"], curve, planned, rates.get(row["curve_id"])))
@@ -87,7 +87,7 @@ def _case(item: LoggedRun, cut: float) -> Case | None:
     if len(seen) < _LEAST or float(np.ptp(seen.values)) == 0 or true == 0:
         return None
     final = _forecast(item, seen, end)
-    span, at = Span(seen.last_step), np.array([end])
+    span, at = CurveHorizon(seen.last_step), np.array([end])
     lines = ((OPTIMUS, "optimus"), (FLOORLESS, "power-law-floorless"))
     predicted = {name: float(fit(seen, families()[family], span).values(at)[0]) for name, family in lines}
     predicted |= {HERE: final.p50, LAST: float(seen.values[-1])}
@@ -102,7 +102,7 @@ def _forecast(item: LoggedRun, seen: Curve, end: float) -> Quantiles:
         read = logged_schedule(steps[known], rates[known], planned)
         if read is not None:
             planned, schedule = max(read.planned_steps, seen.last_step), read.schedule
-    values, weights = ensemble(seen, Span(seen.last_step, planned, schedule)).members(np.array([end]))
+    values, weights = ensemble(seen, CurveHorizon(seen.last_step, planned, schedule)).members(np.array([end]))
     return quantiles_of(values[:, 0], weights)
 
 

@@ -40,7 +40,7 @@ from foretrain.facts.devices import device
 from foretrain.prediction.memory.estimate import (
     MemoryCalibration,
     MemoryEstimate,
-    Spread,
+    MemorySpread,
     estimate_memory,
     memory_calibration,
 )
@@ -197,7 +197,7 @@ def _fitted(timm_rows: Sequence[Row], mlp_rows: Sequence[Row]) -> MemoryCalibrat
     fitted = replace(context, bytes=context_bytes_, convolution_bytes=more)
     calibration = replace(bare, contexts={"any": fitted})
     ratios = [row.measured_bytes / _predicted(row, calibration) for row in timm_rows]
-    spread = Spread(quantile(ratios, 0.1), quantile(ratios, 0.9), "gpumemnet", len(ratios))
+    spread = MemorySpread(quantile(ratios, 0.1), quantile(ratios, 0.9), "gpumemnet", len(ratios))
     return replace(calibration, spread=spread)
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.convergence.curves import Curve
-from foretrain.convergence.families import Span, families
+from foretrain.convergence.families import CurveHorizon, families
 from foretrain.convergence.fitting import fit
-from foretrain.convergence.history import History, Timeline, value_quantiles
+from foretrain.convergence.history import History, RunTimeline, value_quantiles
 from foretrain.convergence.rolling import ensemble, quantiles_of
-from foretrain.convergence.schedules import Schedule, parse_schedule
+from foretrain.convergence.schedules import LearningRateSchedule, parse_schedule
 from foretrain.estimates import Quantiles
 from validation.convergence_methods import CUTS, FLOORLESS, HERE, OPTIMUS, WEIGHTED
 from validation.convergence_runs import Run, nanogpt
@@ -49,7 +49,7 @@ def run(data: Path) -> SuiteReport:
     cases: list[Case] = []
     by_set: dict[str, dict[str, Metrics]] = {}
     timelines = {
-        record: Timeline(History(tuple(item.curve for item in runs if item.curve.group != record)), True)
+        record: RunTimeline(History(tuple(item.curve for item in runs if item.curve.group != record)), True)
         for record in sorted({item.curve.group for item in chosen})
     }
     for cut in CUTS:
@@ -78,7 +78,9 @@ def _sample(runs: Sequence[Run]) -> list[Run]:
     return sample
 
 
-def _case(item: Run, timeline: Timeline, runs: Sequence[Run], cut: float, alone: Case | None) -> Case | None:
+def _case(
+    item: Run, timeline: RunTimeline, runs: Sequence[Run], cut: float, alone: Case | None
+) -> Case | None:
     end = item.curve.planned_steps or item.curve.last_step
     seen = item.curve.until(cut * end)
     if len(seen) < 2:
@@ -99,7 +101,7 @@ def _alone(item: Run, cut: float) -> Case | None:
     seen, end = item.curve.until(cut * (item.curve.planned_steps or 0.0)), item.curve.planned_steps
     if len(seen) < 4 or end is None:
         return None
-    span = Span(seen.last_step, end, schedule_of(seen.group))
+    span = CurveHorizon(seen.last_step, end, schedule_of(seen.group))
     values, weights = ensemble(seen, span).members(np.array([end]))
     final: Quantiles = quantiles_of(values[:, 0], weights)
     predicted = {HERE: final.p50} | _by_families(seen, end)
@@ -107,18 +109,18 @@ def _alone(item: Run, cut: float) -> Case | None:
 
 
 @cache
-def _schedules() -> tuple[tuple[str, Schedule], ...]:
+def _schedules() -> tuple[tuple[str, LearningRateSchedule], ...]:
     text = (Path(__file__).parent / "nanogpt_schedules.toml").read_text(encoding="utf-8")
     return tuple((row["record"], parse_schedule(row["schedule"])) for row in tomllib.loads(text)["from"])
 
 
-def schedule_of(record: str) -> Schedule:
+def schedule_of(record: str) -> LearningRateSchedule:
     """The schedule of the last record before this one whose code was read; records begin with their date."""
     return next(schedule for first, schedule in reversed(_schedules()) if first[:10] <= record[:10])
 
 
 def _by_families(seen: Curve, end: float) -> dict[str, float]:
-    at, span = np.array([end]), Span(seen.last_step, seen.planned_steps)
+    at, span = np.array([end]), CurveHorizon(seen.last_step, seen.planned_steps)
     lines = ((OPTIMUS, "optimus"), (WEIGHTED, "optimus-weighted"), (FLOORLESS, "power-law-floorless"))
     return {name: float(fit(seen, families()[family], span).values(at)[0]) for name, family in lines}
 

@@ -89,7 +89,7 @@ class _Calibrations:
         self._vector = neusight.read_vector_operators(data)
         self._cycles = aiconfigurator.start_cycles(data)
         self._unaware = products.calibration_without_shapes(self._products, frozenset(shapes))
-        self._refitted: dict[str, matrix.Calibration] = {}
+        self._refitted: dict[str, matrix.ProductCalibration] = {}
 
     def seen(self, target: Device) -> Models:
         """All that was measured, but no product of the models judged."""
@@ -109,7 +109,7 @@ class _Calibrations:
         return _models(matrix.calibration().without(target))
 
 
-def _models(known: matrix.Calibration) -> Models:
+def _models(known: matrix.ProductCalibration) -> Models:
     return (MatrixModel(known), StreamingModel(known.memory), RooflineModel())
 
 

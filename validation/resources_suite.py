@@ -13,20 +13,20 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.estimates import Quantiles
-from foretrain.learning.resources.learn import LeftOut, fold_constants, predict_left_out
-from foretrain.learning.resources.options import InspectorOptions, TrainingOptions
+from foretrain.learning.resources.learn import LeftOutModels, fold_constants, predict_left_out
+from foretrain.learning.resources.options import InspectorOptions, InspectorTraining
 from foretrain.learning.resources.samples import (
     METRICS,
     RESOURCES,
     TARGETS,
     ResourceSample,
-    UnusedRun,
     resource_samples,
     sample_interval_seconds,
     steady_window,
     timeline_figures,
 )
 from foretrain.learning.resources.training import folds_of
+from foretrain.learning.user_calibration.samples import UnusedRun
 from foretrain.prediction.resources.bursts import Pattern, bursts_of, within
 from foretrain.prediction.resources.worker_cycle import worker_cycle
 from foretrain.store.exchange.parquet_files import read_parquet
@@ -38,8 +38,8 @@ from validation.resources_transfer import transfer_table
 INSPECTOR, TIMELINE = "Inspector", "timeline, timed operators only"
 FITTED, MEAN = "timeline, constants fitted to other models", "mean of the other models"
 NAMES = ("utilisation", "memory", "transmit", "receive")
-TRAINING = TrainingOptions(epochs=200, patience=40, members=1)
-_DESIGN = TrainingOptions(epochs=80, patience=30, members=1, folds=3)
+TRAINING = InspectorTraining(epochs=200, patience=40, members=1)
+_DESIGN = InspectorTraining(epochs=80, patience=30, members=1, folds=3)
 """The design study compares many Inspectors: each is trained for less long, and in fewer folds."""
 
 
@@ -86,7 +86,7 @@ def _by_method(cases: Sequence[Case]) -> dict[str, Metrics]:
     }
 
 
-def _cases(samples: Sequence[ResourceSample], left_out: LeftOut, plain: Floats) -> Iterator[Case]:
+def _cases(samples: Sequence[ResourceSample], left_out: LeftOutModels, plain: Floats) -> Iterator[Case]:
     models = [each.model for each in samples]
     for _, apart in folds_of(models, TRAINING.folds):
         others = np.setdiff1d(np.arange(len(samples)), apart)
@@ -103,7 +103,7 @@ def _case(
     sample: ResourceSample,
     place: int,
     measured: float,
-    left_out: LeftOut,
+    left_out: LeftOutModels,
     plain: Floats,
     row: int,
     width: tuple[float, float],
@@ -152,9 +152,9 @@ _DESIGNS = (
 )
 
 
-def _design_study(samples: Sequence[ResourceSample], interval: float, left_out: LeftOut) -> Table:
+def _design_study(samples: Sequence[ResourceSample], interval: float, left_out: LeftOutModels) -> Table:
     constants = fold_constants(samples, _DESIGN.folds)
-    known: dict[InspectorOptions, LeftOut] = {}
+    known: dict[InspectorOptions, LeftOutModels] = {}
     rows = []
     for axis, name, options in _DESIGNS:
         if options not in known:
@@ -181,11 +181,11 @@ def _design_study(samples: Sequence[ResourceSample], interval: float, left_out: 
     )
 
 
-def _errors(left_out: LeftOut, predicted: Floats) -> list[str]:
+def _errors(left_out: LeftOutModels, predicted: Floats) -> list[str]:
     return [f"{left_out.error(predicted, place):.1%}" for place in range(len(RESOURCES))]
 
 
-def nrmse(left_out: LeftOut, predicted: Floats) -> float:
+def nrmse(left_out: LeftOutModels, predicted: Floats) -> float:
     """Root mean square error over the range of what was measured, averaged over the targets."""
     values = []
     for place in left_out.counted:
@@ -229,7 +229,7 @@ def _noise(runs: Sequence[Run], samples: Sequence[ResourceSample]) -> Table:
 
 
 def _notes(
-    samples: Sequence[ResourceSample], unused: Sequence[UnusedRun], left_out: LeftOut
+    samples: Sequence[ResourceSample], unused: Sequence[UnusedRun], left_out: LeftOutModels
 ) -> tuple[str, ...]:
     counts = np.isfinite(left_out.measured).sum(axis=0)
     durations = int(counts[1 + len(METRICS)])

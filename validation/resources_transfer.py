@@ -14,7 +14,7 @@ import numpy as np
 
 from foretrain.learning.resources.inputs import table_of
 from foretrain.learning.resources.learn import constants_of
-from foretrain.learning.resources.options import InspectorOptions, TrainingOptions
+from foretrain.learning.resources.options import InspectorOptions, InspectorTraining
 from foretrain.learning.resources.samples import ResourceSample
 from foretrain.learning.resources.training import Member, folds_of, predicted, train_member
 from foretrain.prediction.step.cpu_workers import WorkerConstants
@@ -24,8 +24,8 @@ from validation.report import Table
 SETTING = "server, async"
 _SIZES = (8, 20, 0)
 """Runs of the new setting that are shown; 0 stands for all."""
-_PRETRAINING = TrainingOptions(epochs=150, patience=40, members=1)
-_TUNING = TrainingOptions(epochs=150, patience=40, members=1)
+_PRETRAINING = InspectorTraining(epochs=150, patience=40, members=1)
+_TUNING = InspectorTraining(epochs=150, patience=40, members=1)
 _FOLDS = 3
 _INPUTS = {
     "graph, setting and timeline": InspectorOptions(),
@@ -105,7 +105,7 @@ def _member(
     constants: WorkerConstants,
     interval_seconds: float,
     options: InspectorOptions,
-    training: TrainingOptions,
+    training: InspectorTraining,
     start: Member | None = None,
 ) -> Member:
     table = table_of([each.scene for each in samples], options, constants, interval_seconds)

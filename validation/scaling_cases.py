@@ -10,7 +10,7 @@ import numpy as np
 from calibration.scaling import NOISE, Job, Population, learn_population
 
 from foretrain.estimates import Quantiles
-from foretrain.learning.scaling.configurations import Configuration, Timing, columns, reference_batch
+from foretrain.learning.scaling.configurations import ScalingConfiguration, Timing, columns, reference_batch
 from foretrain.learning.scaling.fitting import Prior, fit, leave_out, step_seconds, wide_prior
 from foretrain.learning.scaling.forms import FORMS, Form, form
 from validation.report import Case, Metrics, metrics
@@ -97,7 +97,7 @@ def _predicted(of: Form, prior: Prior, context: Question) -> tuple[Quantiles, ..
     middle = reference_batch(places)
     seconds = np.log([item.step_seconds for item in context.known])
     fitted = fit(of, columns(places, middle), seconds, prior)
-    wanted: list[Configuration] = [item.configuration for item in context.wanted]
+    wanted: list[ScalingConfiguration] = [item.configuration for item in context.wanted]
     return step_seconds(fitted, wanted, middle)
 
 

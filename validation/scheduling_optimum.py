@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
 
-from foretrain.scheduling.problem import Configuration, Fleet, Job, Problem, runnable
+from foretrain.scheduling.problem import Configuration, Fleet, Problem, SubmittedJob, runnable
 
 _DONE = 1e-9
 _Shares = tuple[tuple[int, float], ...]
@@ -90,7 +90,7 @@ class _Optimum:
         return _cheapest(self._fleet, chosen, ())
 
 
-def _late_usd(job: Job, start: float, end: float) -> float:
+def _late_usd(job: SubmittedJob, start: float, end: float) -> float:
     return job.weight_usd_per_second * max(0.0, end - max(start, job.deadline_seconds))
 
 

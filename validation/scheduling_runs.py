@@ -24,13 +24,21 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.backends.answer import RealRun
-from foretrain.backends.commands import Command, zoo_training
+from foretrain.backends.commands import JobCommand, zoo_training
 from foretrain.backends.job_files import progress_of
 from foretrain.backends.run import run_schedule
 from foretrain.scheduling.accounting import JobStatus
-from foretrain.scheduling.loop import Step
+from foretrain.scheduling.loop import LoopTurn
 from foretrain.scheduling.policies.catalogue import policies
-from foretrain.scheduling.problem import Configuration, Fleet, Job, NodeType, Problem, Switching, elastic
+from foretrain.scheduling.problem import (
+    Configuration,
+    Fleet,
+    NodeType,
+    Problem,
+    SubmittedJob,
+    Switching,
+    elastic,
+)
 from foretrain.store.schedules import open_schedules
 from validation.experiments import PAGE, filled
 
@@ -55,7 +63,7 @@ class Kind:
     batch: int
     image_size: int | None = None
 
-    def training(self, steps: int) -> Command:
+    def training(self, steps: int) -> JobCommand:
         """Its training as a job."""
         return zoo_training(self.model, steps, batch=self.batch, image_size=self.image_size)
 
@@ -101,7 +109,7 @@ def profile(backend: str, folder: Path) -> dict[Kind, Profile]:
     return profiles
 
 
-def problem(profiles: dict[Kind, Profile]) -> tuple[Problem, dict[str, Command]]:
+def problem(profiles: dict[Kind, Profile]) -> tuple[Problem, dict[str, JobCommand]]:
     """Twelve jobs, submitted one after the other; deadlines at 1 to 3 times the time of a job."""
     jobs, commands = [], {}
     for number, seconds in zip(count(), SECONDS, strict=False):
@@ -117,8 +125,8 @@ def problem(profiles: dict[Kind, Profile]) -> tuple[Problem, dict[str, Command]]
     return Problem(tuple(jobs), _fleet()), commands
 
 
-def _job(name: str, submit: float, seconds: float, start: float, factor: float) -> Job:
-    return Job(
+def _job(name: str, submit: float, seconds: float, start: float, factor: float) -> SubmittedJob:
+    return SubmittedJob(
         name=name,
         submit_seconds=submit,
         deadline_seconds=submit + factor * (seconds + start),
@@ -154,7 +162,7 @@ def measure(backend: str) -> None:
     (DATA / f"{backend}.json").write_text(_kept(run, profiles, load))
 
 
-def _show(step: Step) -> None:
+def _show(step: LoopTurn) -> None:
     """One line for each decision, so that a long run is seen to go on."""
     running = ", ".join(name for load in step.decision.loads for name, _ in load.shares)
     sys.stderr.write(f"{step.state.now:7.1f} s  {step.event.kind.value} {step.event.subject}: {running}\n")

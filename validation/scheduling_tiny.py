@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, elastic
+from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, elastic
 
 _SMALL = NodeType(name="small", gpu="k80", gpus=1, usd_per_hour=3600.0)
 _LARGE = NodeType(name="large", gpu="k80", gpus=2, usd_per_hour=2 * 3600.0)
@@ -30,7 +30,7 @@ def _problem(seed: int, nodes: int) -> Problem:
             Configuration("large", 2): two,
         }
         jobs.append(
-            Job(
+            SubmittedJob(
                 name=f"job-{number}",
                 submit_seconds=0.0,
                 deadline_seconds=draw.uniform(1, 3) * two,

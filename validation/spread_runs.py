@@ -15,8 +15,8 @@ from foretrain.prediction.cost_models import CallTimes, CostModel, PricedStep, c
 from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.step.parallel import (
-    Environment,
     ParallelStep,
+    StepEnvironment,
     composed_step,
     exchange_costs,
 )
@@ -142,14 +142,14 @@ class Bench:
         order = feasible_schedule(layout.schedule, layout.pipeline, 2 * layout.pipeline, layout.chunks)
         if len(run.starts) == layout.pipeline - 1:
             return pipelined_before(divided_model.program, divided_model.times.device, order, run.starts)
-        costs = exchange_costs(layout, Environment(self._device, run.network, self._model))
+        costs = exchange_costs(layout, StepEnvironment(self._device, run.network, self._model))
         link = link_of(lambda exchange: costs(exchange).seconds)
         return pipelined(divided_model.program, divided_model.times.device, order, link)
 
     def spread(self, run: Run) -> ParallelStep:
         """The step of a run."""
         divided_model = self.divided(run)
-        at = Environment(self._device, run.network, self._model)
+        at = StepEnvironment(self._device, run.network, self._model)
         whole = replace(divided_model.program, micro_batches=run.micro_batches)
         return composed_step(
             whole, divided_model.step, self._times(divided_model, run.layout), run.layout, at, self.cut(run)
@@ -181,7 +181,7 @@ class Bench:
             for number, part in enumerate(cutting.parts):
                 stage[part.calls] = number
         stage[divided_model.update :] = -1
-        at = Environment(self._device, run.network, self._model)
+        at = StepEnvironment(self._device, run.network, self._model)
         costs = exchange_costs(run.layout, at)
         programs = [divided_model.program] if cutting is None else [part.program for part in cutting.parts]
         between = [[one for one in part.exchanges if one.axis is Axis.TENSOR] for part in programs]

@@ -21,7 +21,7 @@ from foretrain.prediction.collectives.costs import Group, Verb, collective_secon
 from foretrain.prediction.collectives.network import (
     NVLINK,
     Behaviour,
-    Calibration,
+    CollectiveCalibration,
     LinkFit,
     Network,
     network_of,
@@ -74,7 +74,7 @@ class Layout:
         marks[len(_NAMES) : len(_NAMES) + _OFFSETS * len(self.links)] = 1
         return marks
 
-    def calibration(self, vector: Floats, sums: Mapping[str, bool]) -> Calibration:
+    def calibration(self, vector: Floats, sums: Mapping[str, bool]) -> CollectiveCalibration:
         """The calibration a vector stands for; `sums` says which links' switches can sum."""
         shared = dict(zip(_NAMES, np.exp(vector[: len(_NAMES)]).tolist(), strict=True))
         for name in _AT_MOST_ONE:
@@ -94,7 +94,7 @@ class Layout:
             )
             for name, (share, pace, sum_) in zip(self.links, offsets.tolist(), strict=True)
         }
-        return Calibration({self.technology: behaviour}, links)
+        return CollectiveCalibration({self.technology: behaviour}, links)
 
 
 def _centred(shared: Mapping[str, float], mean: Floats, contention: Mapping[str, float]) -> Behaviour:
@@ -108,9 +108,9 @@ def _centred(shared: Mapping[str, float], mean: Floats, contention: Mapping[str,
     return Behaviour(**values, contention=contention)
 
 
-def merged(parts: Sequence[Calibration]) -> Calibration:
+def merged(parts: Sequence[CollectiveCalibration]) -> CollectiveCalibration:
     """Several technologies in one calibration."""
-    return Calibration(
+    return CollectiveCalibration(
         {name: value for part in parts for name, value in part.behaviours.items()},
         {name: value for part in parts for name, value in part.links.items()},
     )
@@ -154,14 +154,14 @@ def _block(group: Sequence[CollectiveTime]) -> Block:
     )
 
 
-def predicted(block: Block, learned: Calibration) -> Floats:
+def predicted(block: Block, learned: CollectiveCalibration) -> Floats:
     """Seconds of a block's messages."""
     network = network_for(block, learned)
     group = Group(block.devices, block.devices)
     return collective_seconds(block.verb, block.bytes, group, network, block.machine.device, learned)
 
 
-def network_for(block: Block, learned: Calibration) -> Network:
+def network_for(block: Block, learned: CollectiveCalibration) -> Network:
     """The network a block was measured on: its machine's, in the topology that the measurers had."""
     network = network_of(block.machine, learned=learned)
     tier = network.intra
@@ -186,7 +186,7 @@ def link_of(device: Device | str, measured_blocks: Sequence[Block]) -> str:
     return tier.link
 
 
-def fit(measured_blocks: Sequence[Block], kind: str) -> Calibration:
+def fit(measured_blocks: Sequence[Block], kind: str) -> CollectiveCalibration:
     """The calibration of one technology from blocks of devices of it."""
     from scipy.optimize import least_squares
 

@@ -32,7 +32,7 @@ from foretrain.prediction.collectives.network import (
     NVLINK,
     PCIE,
     Behaviour,
-    Calibration,
+    CollectiveCalibration,
     unseen_spread,
 )
 from foretrain.prediction.operators.listing import Floats
@@ -66,7 +66,9 @@ def corpus(data: Path, with_vtrain: bool = True) -> Mapping[str, tuple[Block, ..
     }
 
 
-def learn(measured_blocks: Sequence[Block], kind: str, machines: Mapping[str, float]) -> Calibration:
+def learn(
+    measured_blocks: Sequence[Block], kind: str, machines: Mapping[str, float]
+) -> CollectiveCalibration:
     """One technology from blocks; `machines` are exponents of contention under other host bridges.
 
     A link measured under a host bridge keeps its own exponent; others take the mean of all machines.
@@ -86,12 +88,12 @@ def learn(measured_blocks: Sequence[Block], kind: str, machines: Mapping[str, fl
         name: replace(value, contention=own) if name in bridged else value
         for name, value in learned.links.items()
     }
-    return Calibration({kind: replace(behaviour, contention=contention)}, links)
+    return CollectiveCalibration({kind: replace(behaviour, contention=contention)}, links)
 
 
 def left_out(
     measured_blocks: Sequence[Block], kind: str, machines: Mapping[str, float]
-) -> Mapping[str, Calibration]:
+) -> Mapping[str, CollectiveCalibration]:
     """For each device type, the calibration learned from all others of its technology."""
     groups = by_device(measured_blocks)
     return {
@@ -142,21 +144,23 @@ def without_vtrain(data: Path) -> Mapping[str, Any]:
     return _entries(_learned(corpus(data, with_vtrain=False), exponents(sia.read_waiting(data))))
 
 
-def _learned(by_kind: Mapping[str, Sequence[Block]], machines: Mapping[str, float]) -> Calibration:
+def _learned(by_kind: Mapping[str, Sequence[Block]], machines: Mapping[str, float]) -> CollectiveCalibration:
     """All technologies."""
     parts = {kind: learn(part, kind, machines) for kind, part in by_kind.items()}
     network = network_like(parts[PCIE].behaviours[PCIE], parts[NVLINK].behaviours[NVLINK])
-    return merged([*parts.values(), Calibration({NETWORK: network}, {})])
+    return merged([*parts.values(), CollectiveCalibration({NETWORK: network}, {})])
 
 
-def _entries(learned: Calibration) -> dict[str, Any]:
+def _entries(learned: CollectiveCalibration) -> dict[str, Any]:
     return {
         "technologies": {name: asdict(value) for name, value in learned.behaviours.items()},
         "links": {name: asdict(value) for name, value in learned.links.items()},
     }
 
 
-def _spread(measured_blocks: Sequence[Block], learned: Mapping[str, Calibration]) -> dict[str, float]:
+def _spread(
+    measured_blocks: Sequence[Block], learned: Mapping[str, CollectiveCalibration]
+) -> dict[str, float]:
     """Quantiles of measured / predicted of large messages."""
     ratios: Floats = np.concatenate(
         [

@@ -26,9 +26,9 @@ from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import device
 from foretrain.prediction.operators.attention import FILE as FILE
 from foretrain.prediction.operators.attention import (
+    AttentionCalibration,
     AttentionConstants,
     AttentionKernel,
-    Calibration,
     attention_seconds,
 )
 from foretrain.prediction.operators.listing import Flags, Floats
@@ -219,7 +219,7 @@ def without_llm_foundry() -> Mapping[str, Any]:
     return {"kernels": {**kernels, "flash1": half}}
 
 
-def with_fit(known: Calibration, learned: AttentionFit) -> Calibration:
+def with_fit(known: AttentionCalibration, learned: AttentionFit) -> AttentionCalibration:
     """A calibration with other constants, for suites that leave something out."""
     return replace(known, constants=learned.constants, kernels=_table(learned, False))
 

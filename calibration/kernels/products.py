@@ -30,7 +30,13 @@ from foretrain.prediction.operators.forests import Forest
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import FILE as FILE
 from foretrain.prediction.operators.matrix import TREES as TREES_FILE
-from foretrain.prediction.operators.matrix import UNITS, Calibration, apply_trees, calibration, correction_key
+from foretrain.prediction.operators.matrix import (
+    UNITS,
+    ProductCalibration,
+    apply_trees,
+    calibration,
+    correction_key,
+)
 
 FOLDS = 3
 _JUDGED_ROWS = 2500
@@ -168,7 +174,9 @@ def device_unseen(known: Corpus, name: str) -> list[Predictions]:
     return results
 
 
-def calibration_without_family(known: Corpus, target: Device, memory: streaming.Calibration) -> Calibration:
+def calibration_without_family(
+    known: Corpus, target: Device, memory: streaming.StreamingCalibration
+) -> ProductCalibration:
     """The calibration had no device of the target's family been measured: FP32 refitted without them.
 
     Of the other units, which the target's own measurements do not touch, the shipped constants are kept.
@@ -182,7 +190,7 @@ def calibration_without_family(known: Corpus, target: Device, memory: streaming.
     return replace(without, units=units, memory=memory)
 
 
-def calibration_without_shapes(known: Corpus, shapes: Collection[Shape]) -> Calibration:
+def calibration_without_shapes(known: Corpus, shapes: Collection[Shape]) -> ProductCalibration:
     """The calibration with corrections of FP32 products fitted without these shapes (batch, m, n, k)."""
     shipped = calibration()
     lanes = shipped.units["lanes"]

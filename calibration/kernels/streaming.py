@@ -28,9 +28,9 @@ from foretrain.prediction.operators.streaming import FILE as FILE
 from foretrain.prediction.operators.streaming import (
     GROUPS,
     PATTERNS,
-    Calibration,
     DeviceShare,
     StreamConstants,
+    StreamingCalibration,
     Streams,
     calibration,
     nearest_share,
@@ -298,7 +298,7 @@ def _without_its_bandwidth(learned: StreamFit, target: Device) -> StreamFit:
 
 def calibration_without_family(
     measurements: Measurements, start_cycles: float, target: Device
-) -> Calibration:
+) -> StreamingCalibration:
     """The calibration had no device of the target's family been measured: refitted, for the target alone."""
     parts = [part for part in samples(measurements) if part.device.family != target.family]
     learned = fit(parts, start_cycles, correct=False)

@@ -32,7 +32,7 @@ from scipy.optimize import minimize
 
 from calibration import files
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.spread import FILE, KnowledgeClass, Spread, StepTraits
+from foretrain.prediction.spread import FILE, KnowledgeClass, Spread, SpreadTraits
 
 _PULL = 10.0
 _UNSEEN = ("device not measured", "generation not measured")
@@ -55,7 +55,7 @@ class Residual:
     source: str
     name: str
     log_ratio: float
-    traits: StepTraits
+    traits: SpreadTraits
 
 
 def fit_spread(residuals: Sequence[Residual]) -> Spread:
@@ -192,7 +192,7 @@ def _residual(row: Mapping[str, str]) -> Residual:
         row["source"],
         row["name"],
         float(row["log_ratio"]),
-        StepTraits(
+        SpreadTraits(
             KnowledgeClass(row["known"]),
             row["precision"],
             int(row["devices"]),

@@ -54,11 +54,11 @@ class TimedStep:
     predicted_seconds: float
     product_seconds: float
 
-    def predicted(self, power: TrainingPower, known: matrix.Calibration) -> float:
+    def predicted(self, power: TrainingPower, known: matrix.ProductCalibration) -> float:
         """Seconds with other constants, as `known` predicted it."""
         return self.predicted_seconds + self.product_seconds * (self._factor(power, known) - 1)
 
-    def _factor(self, power: TrainingPower, known: matrix.Calibration) -> float:
+    def _factor(self, power: TrainingPower, known: matrix.ProductCalibration) -> float:
         board = device(self.device)
         if kernels_of(board) in GRAPHICS and self.unit == "tensor":
             return 1.0  # their power is that of `mixed_precision`
@@ -70,7 +70,7 @@ class TimedStep:
         return self.product_seconds >= _LEAST_SHARE * self.predicted_seconds
 
 
-def fit_power(steps: Sequence[TimedStep], known: matrix.Calibration) -> TrainingPower:
+def fit_power(steps: Sequence[TimedStep], known: matrix.ProductCalibration) -> TrainingPower:
     """The constants that fit the steps best, held near likely ones."""
     used = [step for step in steps if step.is_fitted_to]
     counts = {step.source: sum(other.source == step.source for other in used) for step in used}
@@ -88,7 +88,9 @@ def fit_power(steps: Sequence[TimedStep], known: matrix.Calibration) -> Training
     return power(minimise(residuals, start, scale=_SCALE))
 
 
-def leave_source_out(steps: Sequence[TimedStep], known: matrix.Calibration) -> dict[str, TrainingPower]:
+def leave_source_out(
+    steps: Sequence[TimedStep], known: matrix.ProductCalibration
+) -> dict[str, TrainingPower]:
     """For every source the constants of the others."""
     powers = {}
     for name in dict.fromkeys(step.source for step in steps):

@@ -32,18 +32,20 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OptionKind:
     """What values an option takes.
 
     `read` turns a value into the field's type and raises `Unreadable` for any other; `wanted` completes "it
-    must be ..." where that error has no text. `many` options may be repeated and take lists. `beside` makes a
-    value of a file relative to the folder of that file. A number in a file `needs_unit` as one on a command
-    line does; from Python it is in foretrain's own unit (seconds).
+    must be ..." where that error has no text; `python` is the type that Python callers may pass. `many`
+    options may be repeated and take lists. `beside` makes a value of a file relative to the folder of that
+    file. A number in a file `needs_unit` as one on a command line does; from Python it is in foretrain's own
+    unit (seconds).
     """
 
     metavar: str
     wanted: str
     read: Callable[[Any], Any]
+    python: str = "str"
     many: bool = False
     is_switch: bool = False
     choices: tuple[str, ...] = ()
@@ -61,7 +63,7 @@ class Option:
     """
 
     name: str
-    kind: Kind
+    kind: OptionKind
     help: str | Callable[[], str]
     panel: str
     default: Any
@@ -76,9 +78,15 @@ class Option:
         """The help text."""
         return self.help if isinstance(self.help, str) else self.help()
 
+    @property
+    def python(self) -> str:
+        """The type that Python callers may pass."""
+        may_be_none = self.default is None and not self.is_required
+        return f"{self.kind.python} | None" if may_be_none else self.kind.python
+
 
 def option(
-    kind: Kind,
+    kind: OptionKind,
     help: str | Callable[[], str],  # noqa: A002 - the usual name
     *,
     default: Any = None,
@@ -122,7 +130,7 @@ LARGEST = 10**15
 """No count of samples, steps or bytes is larger; sizes of tensors beyond it overflow."""
 
 
-def whole_number(at_least: int | None = None, at_most: int = LARGEST) -> Kind:
+def whole_number(at_least: int | None = None, at_most: int = LARGEST) -> OptionKind:
     """An int; also text, and a float without fraction (`1e6`)."""
 
     def read(value: Any) -> int:
@@ -136,10 +144,12 @@ def whole_number(at_least: int | None = None, at_most: int = LARGEST) -> Kind:
             raise Unreadable(f"{value} is too large; it must be a whole number of at most {at_most:,}")
         return int(value)
 
-    return Kind("INT", f"a whole number{_bound(at_least)}", read)
+    return OptionKind("INT", f"a whole number{_bound(at_least)}", read, "int")
 
 
-def number(at_least: float | None = None, above: float | None = None, at_most: float | None = None) -> Kind:
+def number(
+    at_least: float | None = None, above: float | None = None, at_most: float | None = None
+) -> OptionKind:
     """A finite float; also text."""
     wanted = f"a number{_bound(at_least)}" + ("" if above is None else f" above {above:g}")
     wanted += "" if at_most is None else f" and at most {at_most:g}"
@@ -154,7 +164,7 @@ def number(at_least: float | None = None, above: float | None = None, at_most: f
             raise Unreadable
         return float(value)
 
-    return Kind("NUMBER", wanted, read)
+    return OptionKind("NUMBER", wanted, read, "float")
 
 
 def _bound(at_least: float | None) -> str:
@@ -168,7 +178,7 @@ def _number(text: str) -> float | int:
         return float(text)
 
 
-def _quantity(metavar: str, wanted: str, parse: Callable[[str], float]) -> Kind:
+def _quantity(metavar: str, wanted: str, parse: Callable[[str], float]) -> OptionKind:
     def read(value: Any) -> float:
         if isinstance(value, str):
             if value.lstrip().startswith("-"):
@@ -180,7 +190,7 @@ def _quantity(metavar: str, wanted: str, parse: Callable[[str], float]) -> Kind:
             raise Unreadable(f"{value!r} is out of range; it must be {wanted}")
         return float(value)
 
-    return Kind(metavar, wanted, read)
+    return OptionKind(metavar, wanted, read, "float | str")
 
 
 def _with_unit(text: str) -> float:
@@ -220,12 +230,14 @@ def _read_switch(value: Any) -> bool:
     return value
 
 
-TEXT = Kind("TEXT", "text", _read_text)
-SWITCH = Kind("", "true or false", _read_switch, is_switch=True)
-FILE = Kind("FILE", "the path of a file", _read_path, beside=lambda path, folder: folder / path)
+TEXT = OptionKind("TEXT", "text", _read_text)
+SWITCH = OptionKind("", "true or false", _read_switch, "bool", is_switch=True)
+FILE = OptionKind(
+    "FILE", "the path of a file", _read_path, "str | Path", beside=lambda path, folder: folder / path
+)
 
 
-def choice(*allowed: str) -> Kind:
+def choice(*allowed: str) -> OptionKind:
     """One of a few words."""
 
     def read(value: Any) -> str:
@@ -233,10 +245,11 @@ def choice(*allowed: str) -> Kind:
             raise Unreadable
         return str(value)
 
-    return Kind("NAME", f"one of {', '.join(allowed)}", read, choices=allowed)
+    words = ", ".join(f'"{word}"' for word in allowed)
+    return OptionKind("NAME", f"one of {', '.join(allowed)}", read, f"Literal[{words}]", choices=allowed)
 
 
-def texts(wanted: str = "names, as a list or comma-separated", *, by_comma: bool = True) -> Kind:
+def texts(wanted: str = "names, as a list or comma-separated", *, by_comma: bool = True) -> OptionKind:
     """Several words: a list, or text that may hold several with commas between them."""
 
     def read(value: Any) -> tuple[str, ...]:
@@ -245,14 +258,14 @@ def texts(wanted: str = "names, as a list or comma-separated", *, by_comma: bool
             raise Unreadable
         return tuple(part for item in items for part in (_parts(item) if by_comma else (item,)))
 
-    return Kind("NAMES", wanted, read, many=True)
+    return OptionKind("NAMES", wanted, read, "str | Sequence[str]", many=True)
 
 
 def _parts(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def whole_numbers() -> Kind:
+def whole_numbers() -> OptionKind:
     """Whole numbers above 0: `32,64,96`, or `32..8192` by doubling; also an int or a list of them."""
 
     def read(value: Any) -> tuple[int, ...]:
@@ -260,7 +273,10 @@ def whole_numbers() -> Kind:
         numbers = [each for item in items for each in _counted(item)]
         return tuple(dict.fromkeys(numbers))
 
-    return Kind("NUMBERS", "whole numbers above 0, as 2,4,6 or 2..64 (by doubling)", read, many=True)
+    python = "int | str | Sequence[int | str]"
+    return OptionKind(
+        "NUMBERS", "whole numbers above 0, as 2,4,6 or 2..64 (by doubling)", read, python, many=True
+    )
 
 
 def _counted(item: Any) -> list[int]:
@@ -283,7 +299,7 @@ def _counted(item: Any) -> list[int]:
     return counts
 
 
-def records(cls: type[T], form: str) -> Kind:
+def records(cls: type[T], form: str) -> OptionKind:
     """A list of entries, each a mapping that `cls` describes; `form` shows one."""
 
     def read(value: Any) -> tuple[T, ...]:
@@ -291,7 +307,7 @@ def records(cls: type[T], form: str) -> Kind:
             raise Unreadable
         return tuple(_record(cls, entry, f"entry {place}", form) for place, entry in enumerate(value, 1))
 
-    return Kind("LIST", f"a list of at least one entry, e.g. {form}", read, many=True)
+    return OptionKind("LIST", f"a list of at least one entry, e.g. {form}", read, many=True)
 
 
 def _record(cls: type[T], entry: Any, place: str, form: str) -> T:

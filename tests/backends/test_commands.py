@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from foretrain.backends.commands import Command, zoo_training
+from foretrain.backends.commands import JobCommand, zoo_training
 from foretrain.errors import InvalidRequest
 
 
 def test_a_value_never_becomes_several_words() -> None:
-    command = Command("{python} train.py --gpus {gpus} --resume '{checkpoint}'")
+    command = JobCommand("{python} train.py --gpus {gpus} --resume '{checkpoint}'")
     words = command.filled({"gpus": 2, "checkpoint": "/a folder/it's"})
     assert words == [sys.executable, "train.py", "--gpus", "2", "--resume", "/a folder/it's"]
 
@@ -27,7 +27,7 @@ def test_a_value_never_becomes_several_words() -> None:
 )
 def test_what_cannot_be_run_is_refused(template: str, problem: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        Command(template)
+        JobCommand(template)
     assert problem in str(caught.value)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.real_schedules import QUICK, problem, real_backend
 
-from foretrain.backends.commands import Command
+from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors.catalogue import connect, executors
 from foretrain.backends.run import run_schedule
 from foretrain.errors import InvalidRequest, UnknownName
@@ -16,8 +16,8 @@ from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.policies.rules import Fifo
 from foretrain.scheduling.problem import Problem
 
-ENDING = Command("{python} -I -S -c 'print(1)'")
-FAILING = Command("{python} -I -S -c 'raise SystemExit(\"no data in {checkpoint}\")'")
+ENDING = JobCommand("{python} -I -S -c 'print(1)'")
+FAILING = JobCommand("{python} -I -S -c 'raise SystemExit(\"no data in {checkpoint}\")'")
 
 
 def test_a_command_that_always_fails_is_given_up_with_what_it_printed(tmp_path: Path) -> None:

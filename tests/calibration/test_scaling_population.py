@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from calibration.scaling import Job, learn_population
 
-from foretrain.learning.scaling.configurations import Configuration, Timing, columns, parse_placement
+from foretrain.learning.scaling.configurations import ScalingConfiguration, Timing, columns, parse_placement
 from foretrain.learning.scaling.forms import form
 
 PLACES = ("1", "2", "4", "1+1", "2+2", "4+4", "1+1+1", "4+4+4", "1+1+1+1", "4+4+4+4")
-GRID = tuple(Configuration(parse_placement(place), batch) for place in PLACES for batch in (8, 32, 128))
+GRID = tuple(
+    ScalingConfiguration(parse_placement(place), batch) for place in PLACES for batch in (8, 32, 128)
+)
 PHYSICAL = form("physical")
 TWO, BETWEEN = PHYSICAL.names.index("two nodes"), PHYSICAL.names.index("sync between nodes")
 

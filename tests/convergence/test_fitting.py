@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from calibration.annealing import FILE, multi_power_loss, prior
 
-from foretrain.convergence.curves import Curve, Direction, curve_of, without_spikes
-from foretrain.convergence.families import Family, Span, families
+from foretrain.convergence.curves import Curve, MetricDirection, curve_of, without_spikes
+from foretrain.convergence.families import CurveFamily, CurveHorizon, families
 from foretrain.convergence.families.laws import Optimus, Plateau, PowerLaw
 from foretrain.convergence.fitting import condensed, fit
 from foretrain.convergence.rolling import ensemble, quantiles_of
-from foretrain.convergence.schedules import Cosine, Linear
+from foretrain.convergence.schedules import Cosine, LinearDecay
 from foretrain.registry import DuplicateName, Registry
 
 STEPS = np.arange(1.0, 201.0)
@@ -25,8 +25,8 @@ def test_optimus_recovers_its_own_parameters() -> None:
 
 
 @pytest.mark.parametrize("family", list(families().values()), ids=lambda family: family.name)
-def test_each_family_extrapolates_what_it_made(family: Family) -> None:
-    span = Span(200.0, 400.0, Linear())
+def test_each_family_extrapolates_what_it_made(family: CurveFamily) -> None:
+    span = CurveHorizon(200.0, 400.0, LinearDecay())
     shapes = family.shapes()
     shape = shapes[len(shapes) // 2][None, :]
     floor = 0.5 if family.has_floor else 0.0
@@ -38,8 +38,8 @@ def test_each_family_extrapolates_what_it_made(family: Family) -> None:
 
 
 @pytest.mark.parametrize("family", list(families().values()), ids=lambda family: family.name)
-def test_no_family_ever_rises(family: Family) -> None:
-    span = Span(200.0, 400.0, Cosine())
+def test_no_family_ever_rises(family: CurveFamily) -> None:
+    span = CurveHorizon(200.0, 400.0, Cosine())
     basis = family.basis(np.linspace(1.0, 400.0, 300), family.shapes(), span)
     assert (np.diff(basis, axis=1) <= 1e-12).all()
 
@@ -65,7 +65,9 @@ def test_accuracy_is_fitted_upside_down_and_never_above_one() -> None:
 def test_the_same_log_upside_down_gives_the_same_curve() -> None:
     values = 2.0 * STEPS**-0.5 + 0.2
     down = fit(curve_of(STEPS, values), PowerLaw()).values(np.array([500.0]))[0]
-    up = fit(Curve(STEPS, 10.0 - values, "accuracy", Direction.UP), PowerLaw()).values(np.array([500.0]))[0]
+    up = fit(Curve(STEPS, 10.0 - values, "accuracy", MetricDirection.UP), PowerLaw()).values(
+        np.array([500.0])
+    )[0]
     assert 10.0 - up == pytest.approx(down, rel=1e-3)
 
 
@@ -95,7 +97,7 @@ def test_the_prior_of_annealing_is_that_of_the_published_laws() -> None:
 def test_a_decay_that_the_log_has_not_shown_is_foreseen(model: int, tail: float) -> None:
     """A published law from its first 40 % at a constant rate: within 1.5 %; a power law is far above."""
     known = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    schedule = Linear(tail)
+    schedule = LinearDecay(tail)
     at = np.linspace(1200, known["steps"] - 1, 60).astype(np.int64)
     rates = known["peak_rate"] * np.maximum(
         schedule.rate(np.arange(1, known["steps"] + 1) / known["steps"]), 1e-6
@@ -103,7 +105,7 @@ def test_a_decay_that_the_log_has_not_shown_is_foreseen(model: int, tail: float)
     losses = multi_power_loss(known["law"][model], rates, 0.0, at)
     steps = at.astype(np.float64) + 1
     seen = curve_of(steps, losses).until(0.4 * known["steps"])
-    span = Span(seen.last_step, float(known["steps"]), schedule)
+    span = CurveHorizon(seen.last_step, float(known["steps"]), schedule)
     fitted = ensemble(seen, span)
     values, weights = fitted.members(steps[-1:])
     final = quantiles_of(values[:, 0], weights)
@@ -115,7 +117,7 @@ def test_a_decay_that_the_log_has_not_shown_is_foreseen(model: int, tail: float)
 def test_a_loss_that_goes_to_zero_does_not_follow_the_annealing_law() -> None:
     """Memorising: the loss halves every 20 steps whatever the rate does."""
     values = 2.0 * 0.5 ** (STEPS / 20)
-    fitted = ensemble(curve_of(STEPS, values), Span(200.0, 400.0, Linear()))
+    fitted = ensemble(curve_of(STEPS, values), CurveHorizon(200.0, 400.0, LinearDecay()))
     weights = dict(zip([item.family.name for item in fitted.fits], fitted.weights, strict=True))
     assert weights["annealing"] < 0.01
 

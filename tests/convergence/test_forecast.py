@@ -7,8 +7,8 @@ import pytest
 
 from foretrain.convergence.curves import (
     Curve,
-    Direction,
     Floats,
+    MetricDirection,
     Target,
     curve_of,
     direction_of,
@@ -17,7 +17,14 @@ from foretrain.convergence.curves import (
 from foretrain.convergence.forecast import ConvergenceRequest, _chance_at, forecast, planned
 from foretrain.convergence.history import History
 from foretrain.convergence.rolling import reaching_steps
-from foretrain.convergence.schedules import Constant, Cosine, Linear, Step, parse_schedule, rate_area
+from foretrain.convergence.schedules import (
+    Constant,
+    Cosine,
+    LinearDecay,
+    StepDecay,
+    parse_schedule,
+    rate_area,
+)
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 
@@ -129,10 +136,10 @@ def test_targets_that_are_none(text: str) -> None:
 
 def test_directions_are_known_by_name_and_else_by_the_log() -> None:
     rising = np.array([1.0, 2.0, 3.0])
-    assert direction_of("val_loss", rising) is Direction.DOWN
-    assert direction_of("top5", rising[::-1]) is Direction.UP
-    assert direction_of("x", rising) is Direction.UP
-    assert direction_of("x", rising[::-1]) is Direction.DOWN
+    assert direction_of("val_loss", rising) is MetricDirection.DOWN
+    assert direction_of("top5", rising[::-1]) is MetricDirection.UP
+    assert direction_of("x", rising) is MetricDirection.UP
+    assert direction_of("x", rising[::-1]) is MetricDirection.DOWN
 
 
 def test_the_first_crossing_is_between_grid_points() -> None:
@@ -149,15 +156,15 @@ def test_schedules_by_hand() -> None:
     assert parse_schedule("linear:0.5:0.1").rate(later) == pytest.approx([1.0, 0.55, 0.1])
     assert parse_schedule("cosine:0.1").rate(share) == pytest.approx([1.0, 0.55, 0.1])
     assert parse_schedule("step:0.4,0.8").rate(share) == pytest.approx([1.0, 0.1, 0.01])
-    assert parse_schedule("step:0.4:0.5") == Step((0.4,), 0.5)
+    assert parse_schedule("step:0.4:0.5") == StepDecay((0.4,), 0.5)
     for text in ("warm", "step", "linear:2", "linear:0.4:1", "step:1.5", "cosine:3"):
         with pytest.raises(InvalidRequest, match="not a schedule"):
             parse_schedule(text)
 
 
 def test_the_area_under_a_linear_rate_is_a_half() -> None:
-    assert rate_area(Linear(), np.array([0.5, 1.0])) == pytest.approx([0.375, 0.5], abs=1e-3)
-    assert rate_area(Linear(0.5, end=0.2), np.array([0.5, 1.0])) == pytest.approx([0.5, 0.8], abs=1e-3)
+    assert rate_area(LinearDecay(), np.array([0.5, 1.0])) == pytest.approx([0.375, 0.5], abs=1e-3)
+    assert rate_area(LinearDecay(0.5, end=0.2), np.array([0.5, 1.0])) == pytest.approx([0.5, 0.8], abs=1e-3)
 
 
 def test_steps_from_zero_move_up_and_bad_rows_go() -> None:

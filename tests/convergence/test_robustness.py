@@ -13,7 +13,7 @@ from foretrain.convergence.curves import Floats, Target, curve_of, trend
 from foretrain.convergence.forecast import ConvergenceRequest, forecast
 from foretrain.convergence.from_log import converge
 from foretrain.convergence.options import LogRequest
-from foretrain.convergence.schedules import Cosine, Linear, Step, logged_schedule
+from foretrain.convergence.schedules import Cosine, LinearDecay, StepDecay, logged_schedule
 from foretrain.errors import InvalidRequest
 
 STEPS = np.arange(100.0, 3001.0, 100.0)
@@ -138,7 +138,7 @@ def test_logged_rates_are_the_schedule() -> None:
     warm_up = np.minimum(1.0, steps / 500)
     linear = logged_schedule(steps, 3e-4 * warm_up * np.clip((10_000 - steps) / 9_500, 0, 1), None)
     assert linear is not None
-    assert isinstance(linear.schedule, Linear)
+    assert isinstance(linear.schedule, LinearDecay)
     assert linear.planned_steps == pytest.approx(10_000, rel=0.01)
     decay = 0.5 * (1 + np.cos(np.pi * np.clip((steps - 500) / 9_500, 0, 1)))
     cosine = logged_schedule(steps, 3e-4 * warm_up * decay, None)
@@ -147,7 +147,7 @@ def test_logged_rates_are_the_schedule() -> None:
     assert cosine.planned_steps == pytest.approx(10_000, rel=0.01)
     drops = logged_schedule(steps, np.where(steps < 3000, 0.1, 0.01), 6000)
     assert drops is not None
-    assert isinstance(drops.schedule, Step)
+    assert isinstance(drops.schedule, StepDecay)
     assert drops.schedule.at == (0.5,)
     assert drops.schedule.factor == pytest.approx(0.1)
 

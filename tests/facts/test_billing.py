@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.providers import UNKNOWN_TERMS, BillingTerms, billed_seconds, billed_usd, providers
-from foretrain.facts.sheets import Kind
+from foretrain.facts.sheets import FactKind
 from foretrain.units import HOUR
 
 
 def terms(granularity_seconds: float, minimum_seconds: float = 0.0) -> BillingTerms:
-    return BillingTerms(granularity_seconds, minimum_seconds, Kind.ASSUMED, "test")
+    return BillingTerms(granularity_seconds, minimum_seconds, FactKind.ASSUMED, "test")
 
 
 @pytest.mark.parametrize(
@@ -100,5 +100,5 @@ def test_lambda_bills_by_the_minute_today() -> None:
 
 def test_unknown_terms_are_marked_as_assumed() -> None:
     assert providers()["in-house"].billing_terms("server-1") is UNKNOWN_TERMS
-    assert UNKNOWN_TERMS.kind is Kind.ASSUMED
+    assert UNKNOWN_TERMS.kind is FactKind.ASSUMED
     assert billed_usd(90, 40.0, UNKNOWN_TERMS) == 1.0

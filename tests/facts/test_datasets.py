@@ -7,7 +7,7 @@ import pytest
 from foretrain.errors import UnknownName
 from foretrain.facts.datasets import Dataset, Storage, datasets, storages
 from foretrain.facts.explanation import explain
-from foretrain.facts.sheets import Kind, Sheet, data_root, quantities, read_toml, sources
+from foretrain.facts.sheets import FactKind, Sheet, data_root, quantities, read_toml, sources
 
 ALL: list[Dataset | Storage] = [*datasets().values(), *storages().values()]
 
@@ -35,7 +35,7 @@ def test_what_is_read_says_how_much_and_what_decoding_takes(name: str) -> None:
     assert _states(sheet, "decode_seconds")
     for fact in sheet:
         if fact.quantity.startswith("decode"):
-            assert fact.kind is Kind.MEASURED
+            assert fact.kind is FactKind.MEASURED
 
 
 @pytest.mark.parametrize("name", list(storages()))
@@ -62,7 +62,7 @@ def test_imagenet_is_its_archive_over_its_images() -> None:
 def test_what_is_assumed_of_the_spread_says_so() -> None:
     for entry in read_toml(data_root() / "input" / "spread.toml").values():
         assert entry["p10"] <= 1 <= entry["p90"]
-        assert Kind(entry["kind"]) is Kind.ASSUMED
+        assert FactKind(entry["kind"]) is FactKind.ASSUMED
         assert entry["source"] in sources()
         assert entry["note"]
 

@@ -12,7 +12,7 @@ from hypothesis.strategies import DataObject, data, floats, sampled_from
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.facts.devices import Device, device, devices, family, matching
 from foretrain.facts.integrity import problems
-from foretrain.facts.sheets import Kind, Sheet, Value, data_root, quantities, read_toml, sources
+from foretrain.facts.sheets import FactKind, Sheet, Value, data_root, quantities, read_toml, sources
 
 IDS_OF_THE_CONTRACT = {
     "k80", "m60", "p100-pcie", "v100-pcie-32gb", "v100-sxm2-16gb", "t4", "gtx1080ti", "rtx2080ti",
@@ -177,7 +177,7 @@ def test_peer_access_is_read_from_the_sheet_and_not_from_the_name() -> None:
 def test_values_of_calibrations_in_toml_have_a_kind_and_a_known_source() -> None:
     for name in ("links.toml", "occupancy.toml", "roofline.toml"):
         file = read_toml(data_root() / "calibrations" / name)
-        assert Kind(file["kind"])
+        assert FactKind(file["kind"])
         assert file["source"] in sources()
 
 

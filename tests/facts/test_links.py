@@ -6,7 +6,7 @@ import pytest
 
 from foretrain.errors import UnknownName
 from foretrain.facts.links import Link, link, links
-from foretrain.facts.sheets import Kind, data_root, quantities, read_toml
+from foretrain.facts.sheets import FactKind, data_root, quantities, read_toml
 
 KINDS = {"pcie", "nvlink", "nvswitch", "infiniband", "ethernet", "efa"}
 ALL = list(links().values())
@@ -94,7 +94,7 @@ def test_no_source_claims_more_than_the_nominal_rate(item: Link) -> None:
 def test_every_source_resolves_and_whatever_is_derived_says_how(item: Link) -> None:
     for fact in item.sheet:
         assert fact.source in known_sources(), f"{item.id}: {fact.source}"
-        if fact.kind is not Kind.SPEC:
+        if fact.kind is not FactKind.SPEC:
             assert fact.note, f"{item.id}: {fact}"
 
 
@@ -117,7 +117,7 @@ def test_a_rate_is_an_ethernet_link_of_that_rate() -> None:
     share = known.achievable_bytes_per_second_per_direction / known.nominal_bytes_per_second_per_direction
     assert capped.achievable_bytes_per_second_per_direction == pytest.approx(25e6 * share)
     assert capped.latency_seconds == known.latency_seconds
-    assert {fact.kind for fact in capped.sheet if "bytes" in fact.quantity} == {Kind.ASSUMED}
+    assert {fact.kind for fact in capped.sheet if "bytes" in fact.quantity} == {FactKind.ASSUMED}
     assert link("40Gbit/s").latency_seconds == link("ethernet-40g").latency_seconds
     for wrong in ("200", "fast", "0Mbit/s"):
         with pytest.raises(UnknownName):

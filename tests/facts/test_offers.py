@@ -26,7 +26,7 @@ from foretrain.facts.offers import (
 )
 from foretrain.facts.price_catalog import without_outliers
 from foretrain.facts.providers import LeftOut, providers
-from foretrain.facts.sheets import Kind, data_root, read_toml
+from foretrain.facts.sheets import FactKind, data_root, read_toml
 from foretrain.units import GIB
 
 
@@ -72,7 +72,7 @@ def test_every_file_of_offers_is_listed_and_says_its_date() -> None:
         assert present == {listed.file for listed in provider.offer_files}
         for listed in provider.offer_files:
             assert re.fullmatch(r"20\d\d(-\d\d(-\d\d)?)?", listed.as_of)
-            assert listed.as_of_kind in set(Kind)
+            assert listed.as_of_kind in set(FactKind)
             assert listed.file.removeprefix("offers_")[:4] == listed.as_of[:4]
 
 

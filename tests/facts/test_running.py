@@ -4,7 +4,7 @@ import pytest
 
 from foretrain.errors import MissingData
 from foretrain.facts.running import FAILURES, POWER, SPOT_INTERRUPTIONS, STARTUP, default, defaults
-from foretrain.facts.sheets import Kind, sources
+from foretrain.facts.sheets import FactKind, sources
 
 
 def test_each_has_a_source_and_says_what_it_means() -> None:
@@ -15,12 +15,12 @@ def test_each_has_a_source_and_says_what_it_means() -> None:
 
 
 def test_the_failure_rate_is_the_one_counted() -> None:
-    assert default(FAILURES).kind is Kind.MEASURED
+    assert default(FAILURES).kind is FactKind.MEASURED
     assert default(FAILURES).quantiles.p50 == pytest.approx(419 / (54 * 16384), rel=2e-3)
 
 
 def test_guesses_are_marked() -> None:
-    assert all(default(name).kind is Kind.ASSUMED for name in (STARTUP, SPOT_INTERRUPTIONS, POWER))
+    assert all(default(name).kind is FactKind.ASSUMED for name in (STARTUP, SPOT_INTERRUPTIONS, POWER))
 
 
 def test_an_unknown_one_is_missing() -> None:

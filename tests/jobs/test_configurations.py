@@ -15,9 +15,9 @@ from foretrain.answers import Infeasible
 from foretrain.facts.hardware import Hardware, hardware
 from foretrain.jobs.batch_limits import capacity_bytes
 from foretrain.jobs.configurations import (
-    Candidate,
     ConfigurationSpace,
     Configured,
+    EstimatedConfiguration,
     RunConfiguration,
     best_configuration,
     candidates,
@@ -69,11 +69,11 @@ def space_on(
     )
 
 
-def fitting(space: ConfigurationSpace, on: Hardware) -> tuple[Candidate, ...]:
+def fitting(space: ConfigurationSpace, on: Hardware) -> tuple[EstimatedConfiguration, ...]:
     return candidates(space, on).fitting
 
 
-def best(space: ConfigurationSpace, on: Hardware) -> Candidate:
+def best(space: ConfigurationSpace, on: Hardware) -> EstimatedConfiguration:
     return fitting(space, on)[0]
 
 

@@ -10,21 +10,21 @@ from foretrain.estimates import Part, Quantiles
 from foretrain.facts.hardware import hardware
 from foretrain.facts.providers import BillingTerms
 from foretrain.facts.running import CHECKPOINT_FIXED, POWER, default
-from foretrain.facts.sheets import Kind
+from foretrain.facts.sheets import FactKind
 from foretrain.jobs.bill import Price, price_of
 from foretrain.jobs.job import (
     PERHAPS,
     STEP_TIME,
     TRAINING,
+    RepeatedStep,
     Steps,
-    StepSummary,
     evaluated_each_epoch,
     job,
     uncertainty,
 )
 from foretrain.jobs.options import JobOptions
 
-SECOND = StepSummary(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
+SECOND = RepeatedStep(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
 PLAIN = JobOptions(
     startup=100,
     checkpoint_rate=1e8,
@@ -108,7 +108,7 @@ def test_the_price_given_is_for_all_machines_and_exact() -> None:
 
 
 def test_bills_round_up_for_each_machine() -> None:
-    hourly = BillingTerms(3600, 0, Kind.SPEC, "x")
+    hourly = BillingTerms(3600, 0, FactKind.SPEC, "x")
     price = Price(2.0, 3, hourly, False, "x")
     assert price.bill(Quantiles(10, 3601, 7200)) == Quantiles(6, 12, 12)
 

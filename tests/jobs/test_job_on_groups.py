@@ -7,10 +7,10 @@ import pytest
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import hardware
 from foretrain.facts.running import FAILURES, POWER, default
-from foretrain.jobs.job import Steps, StepSummary, job
+from foretrain.jobs.job import RepeatedStep, Steps, job
 from foretrain.jobs.options import JobOptions
 
-SECOND = StepSummary(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
+SECOND = RepeatedStep(Quantiles(0.9, 1.0, 1.2), forward_seconds=0.25, global_batch=32, state_bytes=1e9)
 STEPS = Steps(Quantiles(1000, 1000, 1000), "steps as given")
 PLAIN = JobOptions(startup=100, checkpoint_every=500, interruptions_per_day=0)
 T4S, V100 = hardware("t4:2x3"), hardware("v100-sxm2-16gb")

@@ -5,14 +5,16 @@ import pytest
 
 from foretrain.measuring.bursts import four_resources, total
 from foretrain.prediction.resources.bursts import Pattern, Span, bursts_of, within
-from foretrain.store.runs import NODE, Resource, Series
+from foretrain.store.runs import NODE, Resource, ResourceSeries
 
 
-def series(values: list[float], resource: Resource = Resource.TRANSMIT, **attributes: object) -> Series:
+def series(
+    values: list[float], resource: Resource = Resource.TRANSMIT, **attributes: object
+) -> ResourceSeries:
     """Samples a second apart: the first covers 0 to 1."""
     seconds = np.arange(1.0, len(values) + 1)
     options = {"worker": NODE, **attributes}
-    return Series(resource=resource, seconds=seconds, values=np.array(values), **options)  # type: ignore[arg-type]
+    return ResourceSeries(resource=resource, seconds=seconds, values=np.array(values), **options)  # type: ignore[arg-type]
 
 
 def test_bursts_have_an_amount_a_duration_and_gaps() -> None:
@@ -117,5 +119,5 @@ def test_a_window_keeps_the_samples_inside() -> None:
 
 def test_workers_that_start_later_add_to_the_total() -> None:
     first = series([1, 1, 1], Resource.CPU, worker=0)
-    later = Series(resource=Resource.CPU, worker=1, seconds=np.array([3.0]), values=np.array([1.0]))
+    later = ResourceSeries(resource=Resource.CPU, worker=1, seconds=np.array([3.0]), values=np.array([1.0]))
     assert list(total([first, later]).values) == [1, 1, 2]

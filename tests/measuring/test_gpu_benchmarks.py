@@ -17,14 +17,14 @@ from foretrain.measuring import trials as all_trials
 from foretrain.measuring.cuda_benchmarks import run_cuda_trials
 from foretrain.measuring.gpus import GpuReader
 from foretrain.measuring.local_all_reduce import time_all_reduce
-from foretrain.measuring.trials import Operand, Trial, trials
+from foretrain.measuring.trials import Operand, OperatorTrial, trials
 from foretrain.prediction.operators.pricing import DEFAULT, operator_models, price
 from foretrain.serving.verbs.calibrating import learn_gpu, plain
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind, Op
 
 
-def small_trials() -> list[Trial]:
+def small_trials() -> list[OperatorTrial]:
     """Those that take no time."""
     return [each for each in trials() if sum(math.prod(one.shape) for one in each.operands) < 2**12]
 
@@ -44,7 +44,7 @@ def test_trials_that_do_not_fit_are_left_out() -> None:
     def full(*_: Any) -> Any:
         raise OutOfMemoryError("CUDA out of memory")
 
-    too_large = Trial("elementwise", full, (Operand((4,)),))
+    too_large = OperatorTrial("elementwise", full, (Operand((4,)),))
     timed = run_cuda_trials([too_large], 0.1, cuda=cuda(), device="cpu")
     assert (timed.skipped, timed.timings, timed.clock_hertz) == (1, (), None)
 

@@ -7,24 +7,24 @@ import pytest
 from foretrain.measuring import stopwatch
 from foretrain.measuring.micro_benchmarks import run_trials, works_of
 from foretrain.measuring.stopwatch import Stopwatch
-from foretrain.measuring.trials import Operand, Trial, trials
+from foretrain.measuring.trials import Operand, OperatorTrial, trials
 from foretrain.prediction.operators.cpu import CpuModel
 from foretrain.workloads.ops import Direction, Kind, Work
 
 
 @pytest.fixture(scope="module")
-def works() -> dict[Trial, tuple[Work, ...]]:
+def works() -> dict[OperatorTrial, tuple[Work, ...]]:
     """The works of every trial."""
     return {trial: works_of(trial) for trial in trials()}
 
 
-def test_every_trial_is_one_piece_of_work_for_each_pass(works: dict[Trial, tuple[Work, ...]]) -> None:
+def test_every_trial_is_one_piece_of_work_for_each_pass(works: dict[OperatorTrial, tuple[Work, ...]]) -> None:
     for trial, found in works.items():
         assert len(found) == 1 + len(trial.gradients)
         assert all(work.kind.value in trial.kind for work in found)
 
 
-def test_every_kind_the_model_prices_is_timed(works: dict[Trial, tuple[Work, ...]]) -> None:
+def test_every_kind_the_model_prices_is_timed(works: dict[OperatorTrial, tuple[Work, ...]]) -> None:
     assert {work.kind for found in works.values() for work in found} == CpuModel.kinds
 
 
@@ -51,7 +51,7 @@ def test_timings_are_positive_and_progress_is_reported(monkeypatch: pytest.Monke
 
     from foretrain.measuring import trials as module
 
-    one = Trial("elementwise", torch.relu, (Operand((64,)),), ((0,),))
+    one = OperatorTrial("elementwise", torch.relu, (Operand((64,)),), ((0,),))
     monkeypatch.setattr(module, "trials", lambda: (one, one))
     reported: list[tuple[str, float]] = []
     found = run_trials(lambda doing, share: reported.append((doing, share)), seconds=0.01)

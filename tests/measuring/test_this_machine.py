@@ -9,7 +9,7 @@ import pytest
 from foretrain.errors import BackendFailed
 from foretrain.facts.devices import device, devices
 from foretrain.facts.integrity import problems
-from foretrain.facts.sheets import Kind, quantities, sources
+from foretrain.facts.sheets import FactKind, quantities, sources
 from foretrain.measuring import this_machine
 from foretrain.measuring.this_machine import measure_this_machine
 
@@ -27,7 +27,7 @@ def test_the_sheet_is_kept_and_found_by_name_and_alias(own_home: Path) -> None:
 def test_every_fact_is_measured_within_bounds_and_has_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this_machine, "_seconds", lambda _: iter((1e-5,)))  # about 50 GFLOP/s, 50 GB/s
     measured = measure_this_machine()
-    assert {fact.kind for fact in measured.sheet} == {Kind.MEASURED}
+    assert {fact.kind for fact in measured.sheet} == {FactKind.MEASURED}
     assert problems([measured], quantities(), sources()) == []
 
 

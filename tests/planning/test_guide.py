@@ -11,7 +11,7 @@ from tests.support.calibrated_cpu import CALIBRATION
 from tests.support.scenarios import predicted
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.planning.guide.cells import Blank, Figures
+from foretrain.planning.guide.cells import Blank, CellFigures
 from foretrain.planning.guide.guide import BATCHES, Guide, GuideRequest, ModelGuide, guide
 from foretrain.planning.guide.machines import (
     CPU_BY_DATA_SHEET,
@@ -47,7 +47,7 @@ def guide_of(
     return guide(GuideRequest(tuple(map(workload, models)), machines, batches, samples, strategy))
 
 
-def figures(found: Guide, machine: str, batch: int, model: int = 0) -> Figures:
+def figures(found: Guide, machine: str, batch: int, model: int = 0) -> CellFigures:
     place = [each.name for each in found.machines].index(machine)
     cell = found.models[model].cells[place][found.batches.index(batch)]
     assert cell.figures is not None, cell.reason

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.facts.providers import BillingTerms, billed_seconds
-from foretrain.facts.sheets import Kind
+from foretrain.facts.sheets import FactKind
 from foretrain.jobs.bill import billed_seconds_each
 from foretrain.planning.two_phases import switching
 from foretrain.planning.two_phases.phases import (
@@ -33,7 +33,7 @@ from foretrain.planning.two_phases.phases import (
 
 
 def terms(granularity: float = 0.0, minimum: float = 0.0) -> BillingTerms:
-    return BillingTerms(granularity, minimum, Kind.ASSUMED, "")
+    return BillingTerms(granularity, minimum, FactKind.ASSUMED, "")
 
 
 def every_plan(job: PhasedJob) -> list[PhasePlan]:

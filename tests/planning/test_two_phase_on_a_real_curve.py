@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretrain.convergence.curves import Curve, Direction, Floats, curve_of
+from foretrain.convergence.curves import Curve, Floats, MetricDirection, curve_of
 from foretrain.facts.hardware import hardware
 from foretrain.facts.offers import OfferQuery, search
 from foretrain.facts.providers import providers
@@ -45,7 +45,7 @@ GPUS = ("a100-sxm-40gb", "gh200", "b200")
 def read_curve() -> Curve:
     with FILE.open(newline="") as lines:
         epochs, values = np.array([[float(cell) for cell in row] for row in list(csv.reader(lines))[1:]]).T
-    return curve_of(epochs, values, "accuracy", Direction.UP, FILE.stem, FILE.stem)
+    return curve_of(epochs, values, "accuracy", MetricDirection.UP, FILE.stem, FILE.stem)
 
 
 @cache

@@ -13,13 +13,13 @@ from foretrain.facts.devices import device
 from foretrain.prediction.spread import (
     KnowledgeClass,
     Spread,
-    StepTraits,
+    SpreadTraits,
     knowledge_class,
     shipped_spread,
 )
 from foretrain.serving.views.wording import probability
 
-KNOWN = StepTraits(KnowledgeClass.DEVICE_AND_PRECISION, "bf16")
+KNOWN = SpreadTraits(KnowledgeClass.DEVICE_AND_PRECISION, "bf16")
 
 
 def test_common_deviations_add_to_those_of_the_parts_in_quadrature() -> None:
@@ -62,7 +62,7 @@ def _residuals(wider: float) -> list[Residual]:
     residuals = []
     for source in range(10):
         many = source % 2 == 1
-        traits = StepTraits(KnowledgeClass.DEVICE_AND_PRECISION, "bf16", 8 if many else 1)
+        traits = SpreadTraits(KnowledgeClass.DEVICE_AND_PRECISION, "bf16", 8 if many else 1)
         for case in range(40):
             ratio = random.normal(0.0, 0.1 * (wider if many else 1.0))
             residuals.append(Residual(f"source {source}", f"case {case}", ratio, traits))
@@ -86,7 +86,7 @@ def test_a_gpu_that_no_source_ran_on_is_as_much_wider_as_operators_on_gpus_left_
     spread = fit_spread(_residuals(1.0))
     wider = unseen_over_seen()
     assert wider > 1.2
-    by_class = [spread.logs(StepTraits(known, "bf16"))[1] for known in list(KnowledgeClass)[1:]]
+    by_class = [spread.logs(SpreadTraits(known, "bf16"))[1] for known in list(KnowledgeClass)[1:]]
     expected = [1.0, 1.0, wider, wider**2]
     assert [width / by_class[0] for width in by_class] == pytest.approx(expected, rel=1e-6)
 

@@ -8,19 +8,27 @@ from validation.scheduling_optimum import optimal_usd
 
 from foretrain.scheduling.bound import lower_bound_usd
 from foretrain.scheduling.generators import families
-from foretrain.scheduling.loop import Step
+from foretrain.scheduling.loop import LoopTurn
 from foretrain.scheduling.policies.catalogue import policies
-from foretrain.scheduling.problem import Configuration, Fleet, Job, NodeGroup, NodeType, Problem, elastic
+from foretrain.scheduling.problem import (
+    Configuration,
+    Fleet,
+    NodeGroup,
+    NodeType,
+    Problem,
+    SubmittedJob,
+    elastic,
+)
 from foretrain.scheduling.simulation import simulate
 
 ONE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)  # 1 USD per second
 TWO = NodeType(name="two", gpu="k80", gpus=2, usd_per_hour=7200)
 
 
-def job(name: str, submit: float, deadline: float, weight: float = 2.0, **seconds: float) -> Job:
+def job(name: str, submit: float, deadline: float, weight: float = 2.0, **seconds: float) -> SubmittedJob:
     """Seconds by node type; all its GPUs."""
     gpus = {"one": 1, "two": 2}
-    return Job(
+    return SubmittedJob(
         name=name,
         submit_seconds=submit,
         deadline_seconds=deadline,
@@ -93,7 +101,7 @@ def test_no_policy_costs_less_than_the_optimum_at_events(policy: str) -> None:
         problem = tiny_problem(seed)
         wake_ups: list[float] = []
 
-        def note(step: Step, wake_ups: list[float] = wake_ups) -> None:
+        def note(step: LoopTurn, wake_ups: list[float] = wake_ups) -> None:
             wake_ups.extend(() if step.decision.wake_at is None else (step.decision.wake_at,))
 
         outcome = simulate(problem, policies()[policy], observe=note)

@@ -14,7 +14,7 @@ from foretrain.scheduling.charts import Bar, gantt, over_time
 from foretrain.scheduling.generators import families
 from foretrain.scheduling.policies.catalogue import policies
 from foretrain.scheduling.policies.rules import Fifo
-from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, elastic
+from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, elastic
 from foretrain.scheduling.simulation import simulate
 
 NODE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)
@@ -23,7 +23,7 @@ NODE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)
 def two_jobs() -> Outcome:
     """One node for 1 USD per second: a from 0 to 10, b (submitted at 4, due at 15) from 10 to 20."""
     jobs = tuple(
-        Job(
+        SubmittedJob(
             name=name,
             submit_seconds=submit,
             deadline_seconds=deadline,

@@ -10,15 +10,15 @@ from foretrain.scheduling.decision import Decision, NodeLoad, violations
 from foretrain.scheduling.generators import families
 from foretrain.scheduling.loop import InvalidDecision, Policy
 from foretrain.scheduling.policies.search import Greedy
-from foretrain.scheduling.problem import Configuration, Job, NodeType, Switching, elastic
+from foretrain.scheduling.problem import Configuration, NodeType, SubmittedJob, Switching, elastic
 from foretrain.scheduling.simulation import Simulation, simulate
 from foretrain.scheduling.state import JobState, NodeState, Running, State
 
 FOUR = NodeType(name="four", gpu="k80", gpus=4, usd_per_hour=2.25)
 
 
-def job(name: str) -> Job:
-    return Job(
+def job(name: str) -> SubmittedJob:
+    return SubmittedJob(
         name=name,
         submit_seconds=0,
         deadline_seconds=100,

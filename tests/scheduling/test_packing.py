@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from foretrain.scheduling.decision import Decision, NodeLoad, violations
-from foretrain.scheduling.options import Kind, places_of
+from foretrain.scheduling.options import NodeKind, places_of
 from foretrain.scheduling.packing import nodes_needed, pack
-from foretrain.scheduling.problem import Configuration, Fleet, Job, NodeType, Switching, elastic
+from foretrain.scheduling.problem import Configuration, Fleet, NodeType, SubmittedJob, Switching, elastic
 from foretrain.scheduling.state import JobState, NodeState, Running, State
 
 TYPES = [NodeType(name=f"n{gpus}", gpu="k80", gpus=gpus, usd_per_hour=gpus) for gpus in (1, 2, 4)]
@@ -21,11 +21,13 @@ def fleet(nodes: int) -> Fleet:
     return elastic(TYPES, nodes)
 
 
-def job(name: str, **changes: object) -> Job:
+def job(name: str, **changes: object) -> SubmittedJob:
     seconds = {
         Configuration(each.name, gpus): 60.0 / gpus for each in TYPES for gpus in range(1, each.gpus + 1)
     }
-    plain = Job(name=name, submit_seconds=0, deadline_seconds=60, weight_usd_per_second=1, seconds=seconds)
+    plain = SubmittedJob(
+        name=name, submit_seconds=0, deadline_seconds=60, weight_usd_per_second=1, seconds=seconds
+    )
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
@@ -61,7 +63,7 @@ def test_jobs_are_separated_where_that_is_cheaper() -> None:
 def test_idle_gpus_go_to_the_job_that_gains_most() -> None:
     here = state(1, "a", "b")
 
-    def wider(name: str, kind: Kind, gpus: int, spare: int) -> list[tuple[float, int]]:
+    def wider(name: str, kind: NodeKind, gpus: int, spare: int) -> list[tuple[float, int]]:
         return [(1.0, gpus + 1)] if name == "b" and spare and gpus < kind.sizes[1] else []
 
     result = pack(here, places_of(here.fleet, frozenset()), chosen(here, a=2, b=1), wider)

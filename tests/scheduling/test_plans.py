@@ -10,7 +10,7 @@ import pytest
 from foretrain.scheduling.options import places_of, table_of
 from foretrain.scheduling.outlook import Settings, view_of
 from foretrain.scheduling.plans import Detail, plans_of, prices_of
-from foretrain.scheduling.problem import Configuration, Fleet, Job, NodeGroup, NodeType, elastic
+from foretrain.scheduling.problem import Configuration, Fleet, NodeGroup, NodeType, SubmittedJob, elastic
 from foretrain.scheduling.state import JobState, State
 
 ONE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)
@@ -18,8 +18,8 @@ TWO = NodeType(name="two", gpu="k80", gpus=2, usd_per_hour=7200)
 PERIODS = np.array([1.0, 4.0, 20.0, math.inf])
 
 
-def job(name: str, deadline: float, weight: float = 5.0, one: float = 10.0, two: float = 6.0) -> Job:
-    return Job(
+def job(name: str, deadline: float, weight: float = 5.0, one: float = 10.0, two: float = 6.0) -> SubmittedJob:
+    return SubmittedJob(
         name=name,
         submit_seconds=0,
         deadline_seconds=deadline,
@@ -28,11 +28,11 @@ def job(name: str, deadline: float, weight: float = 5.0, one: float = 10.0, two:
     )
 
 
-def state(*jobs: Job, nodes: int = 1) -> State:
+def state(*jobs: SubmittedJob, nodes: int = 1) -> State:
     return State(0.0, elastic([ONE, TWO], nodes), {each.name: JobState(each) for each in jobs}, {})
 
 
-def cheapest(*jobs: Job) -> float:
+def cheapest(*jobs: SubmittedJob) -> float:
     here = state(*jobs)
     places = places_of(here.fleet, frozenset())
     return float(plans_of(table_of(here, places, 9), places, 1, PERIODS, Detail()).cost.min())

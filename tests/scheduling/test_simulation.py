@@ -9,15 +9,15 @@ import pytest
 
 from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.policies.rules import Fifo
-from foretrain.scheduling.problem import Caps, Configuration, Job, NodeType, Problem, elastic
+from foretrain.scheduling.problem import Caps, Configuration, NodeType, Problem, SubmittedJob, elastic
 from foretrain.scheduling.simulation import simulate
 from foretrain.scheduling.state import MONTH
 
 NODE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)
 
 
-def job(name: str, submit: float, seconds: float, deadline: float, weight: float = 2.0) -> Job:
-    return Job(
+def job(name: str, submit: float, seconds: float, deadline: float, weight: float = 2.0) -> SubmittedJob:
+    return SubmittedJob(
         name=name,
         submit_seconds=submit,
         deadline_seconds=deadline,

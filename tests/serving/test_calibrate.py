@@ -154,7 +154,7 @@ def test_this_machine_is_timed_kept_and_predicted_with(
     assert all(each >= 0 for fit in found.families.values() for each in fit.seconds_per.values())
 
 
-def _elements(trial: trials.Trial) -> list[int]:
+def _elements(trial: trials.OperatorTrial) -> list[int]:
     sizes = []
     for operand in trial.operands:
         count = 1

@@ -21,7 +21,7 @@ from foretrain.store import RunQuery, open_store
 from foretrain.store.exchange import export_runs, import_runs, parquet_files
 from foretrain.store.exchange.parquet_files import read_parquet, write_parquet
 from foretrain.store.exchange.plain import read_json, write_json
-from foretrain.store.runs import Environment, Resource, Run, Series, Status
+from foretrain.store.runs import Environment, Resource, ResourceSeries, Run, Status
 
 
 def as_given(cells: Mapping[str, str]) -> tuple[dict[str, Any], Environment]:
@@ -50,7 +50,7 @@ def imported(tmp_path: Path, file: Path) -> dict[str, Run]:
 
 @pytest.mark.parametrize("name", ["runs.parquet", "runs.json"])
 def test_whole_runs_go_through_a_file(tmp_path: Path, name: str) -> None:
-    odd = Series(
+    odd = ResourceSeries(
         resource=Resource.MEMORY,
         worker=-1,
         seconds=np.array([0.1, 0.2, 0.3]),
@@ -79,7 +79,7 @@ def test_any_runs_go_through_a_file(tmp_path: Path, runs: list[Run], suffix: str
 
 def test_a_file_of_parquet_holds_what_the_store_holds_exactly(tmp_path: Path) -> None:
     noise = np.random.default_rng(3)
-    series = Series(
+    series = ResourceSeries(
         resource=Resource.CPU,
         worker=0,
         seconds=np.cumsum(noise.uniform(0.04, 0.06, 500)),
@@ -96,8 +96,12 @@ def test_a_file_of_parquet_holds_what_the_store_holds_exactly(tmp_path: Path) ->
 def test_parquet_is_compact(tmp_path: Path) -> None:
     noise = np.random.default_rng(3)
     series = tuple(
-        Series(resource=Resource.CPU, worker=index, seconds=np.cumsum(noise.uniform(0.04, 0.06, 2000)),
-               values=noise.random(2000))
+        ResourceSeries(
+            resource=Resource.CPU,
+            worker=index,
+            seconds=np.cumsum(noise.uniform(0.04, 0.06, 2000)),
+            values=noise.random(2000),
+        )
         for index in range(10)
     )  # fmt: skip
     file = exported(tmp_path, "runs.parquet", [plain_run(series=series)])
@@ -236,7 +240,7 @@ def changed(tmp_path: Path, change: Mapping[str, Any]) -> Path:
         ("series", "x", "series is 'x'; it must be a list"),
         ("series.1.values", ["x"], "series[1].values is ['x']; it must be a list of numbers"),
         ("series.1.resource", "soup", "series[1].resource is 'soup'; it must be one of cpu"),
-        ("steps.0", 3, "steps[0]. is 3, not a mapping"),
+        ("steps.0", 3, "steps[0] is 3; it must be a mapping of fields"),
     ],
 )
 def test_malformed_json_is_refused_with_run_and_field(

@@ -8,11 +8,11 @@ import numpy as np
 from tests.support.runs import HERE, plain_run, summary_of
 
 from foretrain.store.figures import resource_use, side_by_side
-from foretrain.store.runs import NODE, Resource, Series
+from foretrain.store.runs import NODE, Resource, ResourceSeries
 
 
-def cpu(values: list[float], worker: int = 0) -> Series:
-    return Series(
+def cpu(values: list[float], worker: int = 0) -> ResourceSeries:
+    return ResourceSeries(
         resource=Resource.CPU, worker=worker, seconds=np.arange(float(len(values))), values=np.array(values)
     )
 

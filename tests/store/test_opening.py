@@ -79,7 +79,7 @@ def _differs(_: Any, __: Any, ___: Any, inspected: Any, declared: Any) -> bool:
     """Types that are stored as others (JSON as text) are compared as what they are stored as."""
     stored = (
         declared.impl
-        if isinstance(declared, tables.PlainData | tables.Quantity | tables.UtcTime)
+        if isinstance(declared, tables.PlainData | tables.QuantityColumn | tables.UtcTime)
         else declared
     )
     same: dict[str, str] = {"DOUBLE_PRECISION": "DOUBLE", "TIMESTAMP": "DATETIME", "BYTEA": "LARGEBINARY"}

@@ -16,7 +16,7 @@ from tests.support.runs import HERE, STARTED, assert_same, plain_run, summary_of
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.store import RunQuery, open_store
-from foretrain.store.runs import Resource, Run, Series, Status
+from foretrain.store.runs import Resource, ResourceSeries, Run, Status
 
 
 def ids_of(runs: list[Run]) -> list[str]:
@@ -189,7 +189,11 @@ def test_not_a_number_is_kept_as_such(url: str) -> None:
         ({"started_at": datetime(2026, 1, 1)}, "no time zone"),
         ({"trial": "a"}, "no campaign"),
         (
-            {"series": (Series(resource=Resource.CPU, worker=0, seconds=np.ones(2), values=np.ones(3)),)},
+            {
+                "series": (
+                    ResourceSeries(resource=Resource.CPU, worker=0, seconds=np.ones(2), values=np.ones(3)),
+                )
+            },
             "2 times but 3 values",
         ),
     ],

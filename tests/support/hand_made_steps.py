@@ -11,7 +11,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.cost_models import CallTimes, OperatorCostModel
-from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
+from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, parallel_step
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.executed import ExecutedGraph
@@ -73,10 +73,10 @@ def gpt2() -> Graph:
 
 
 @cache
-def environment(on: str, intra: str | None = None, inter: str | None = None) -> Environment:
+def environment(on: str, intra: str | None = None, inter: str | None = None) -> StepEnvironment:
     """Real devices on real links."""
     machine = hardware(on)
-    return Environment(machine.device, network_of(machine, intra, inter), OperatorCostModel())
+    return StepEnvironment(machine.device, network_of(machine, intra, inter), OperatorCostModel())
 
 
 def parallel_step_on(

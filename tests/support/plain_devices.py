@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foretrain.facts.devices import Device
-from foretrain.facts.sheets import Fact, Kind, Sheet
+from foretrain.facts.sheets import Fact, FactKind, Sheet
 from foretrain.testing.operator_models import doubled as doubled
 
 
@@ -24,7 +24,7 @@ def plain_device(
         "l2_bytes": l2_bytes,
         "tdp_watts": 100.0,
     }
-    facts = tuple(Fact(name, value, Kind.ASSUMED, "test") for name, value in figures.items())
+    facts = tuple(Fact(name, value, FactKind.ASSUMED, "test") for name, value in figures.items())
     return Device(
         "plain", "Plain", "gpu", "nvidia", "plain", "plain", "pcie", "board", (), Sheet("plain", facts)
     )

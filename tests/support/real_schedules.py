@@ -10,11 +10,11 @@ from pathlib import Path
 from foretrain.backends.answer import RealRun
 from foretrain.backends.attempts import RunOptions
 from foretrain.backends.backend import RealBackend
-from foretrain.backends.commands import Command
+from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors.catalogue import connect
 from foretrain.backends.records import new_head
 from foretrain.scheduling.accounting import JobStatus
-from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, Switching, elastic
+from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, Switching, elastic
 from foretrain.store.schedules import open_schedules
 
 TINY_JOB = Path(__file__).parent / "tiny_job.py"
@@ -35,7 +35,7 @@ def problem(
     """Jobs on nodes of two GPUs; each runs on one GPU, or on two in the same time."""
     seconds = steps * step_seconds
     made = [
-        Job(
+        SubmittedJob(
             name=f"job {number}",
             submit_seconds=number * apart_seconds,
             deadline_seconds=number * apart_seconds + 3 * seconds,
@@ -50,10 +50,10 @@ def problem(
 
 def commands(
     given: Problem, folder: Path, steps: int = 20, step_seconds: float = 0.05, every: int = 5
-) -> dict[str, Command]:
+) -> dict[str, JobCommand]:
     """`tiny_job` for each job, with a trace in `folder`."""
     return {
-        job.name: Command(
+        job.name: JobCommand(
             f"{{python}} -I -S {shlex.quote(str(TINY_JOB))} {{checkpoint}} {{progress}} "
             f"{shlex.quote(str(trace_of(folder, job.name)))} {steps} {step_seconds} {every}",
             reports=True,

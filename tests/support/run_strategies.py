@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tests.support.runs import HERE, plain_run, prediction_of
 
-from foretrain.store.runs import Resource, Series, Status, StepSummary, WorkerSteps
+from foretrain.store.runs import Resource, ResourceSeries, Status, StepSummary, WorkerSteps
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 NUMBERS = st.floats(1e-6, 1e9)
@@ -43,7 +43,7 @@ STEPS = st.builds(
 )
 SERIES = ARRAYS.flatmap(
     lambda array: st.builds(
-        Series,
+        ResourceSeries,
         resource=st.sampled_from(Resource),
         worker=st.integers(-1, 99),
         node=st.integers(0, 9),

@@ -15,8 +15,8 @@ from foretrain.store.runs import (
     Floats,
     PredictionMade,
     Resource,
+    ResourceSeries,
     Run,
-    Series,
     Status,
     StepSummary,
     WorkerSteps,
@@ -43,10 +43,12 @@ def whole_run(**changes: Any) -> Run:
     """A run with everything: a prediction, two workers, and series of workers and of the node."""
     ticks = np.arange(1, 41) / 20
     series = [
-        Series(resource=Resource.CPU, worker=worker, seconds=ticks, values=0.5 + worker + np.sin(ticks))
+        ResourceSeries(
+            resource=Resource.CPU, worker=worker, seconds=ticks, values=0.5 + worker + np.sin(ticks)
+        )
         for worker in (0, 1)
     ]
-    network = Series(
+    network = ResourceSeries(
         resource=Resource.TRANSMIT, worker=NODE, seconds=ticks, values=np.floor(1e6 * ticks), label="eth0"
     )
     steps = tuple(

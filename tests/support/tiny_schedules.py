@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, elastic
+from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, elastic
 
 SMALL = NodeType(name="small", gpu="k80", gpus=1, usd_per_hour=3600.0)
 LARGE = NodeType(name="large", gpu="k80", gpus=2, usd_per_hour=2 * 3600.0)
@@ -25,7 +25,7 @@ def tiny_problem(seed: int, jobs: int = 3, nodes: int = 1) -> Problem:
             Configuration("large", 2): two,
         }
         listed.append(
-            Job(
+            SubmittedJob(
                 name=f"job-{number}",
                 submit_seconds=submit,
                 deadline_seconds=submit + draw.uniform(1, 3) * two,

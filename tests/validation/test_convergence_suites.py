@@ -9,14 +9,14 @@ from validation.convergence_methods import CUTS, METHODS, baselines, reaching_ca
 from validation.convergence_runs import Run
 from validation.dawnbench_suite import submitter
 
-from foretrain.convergence.curves import Direction, curve_of
+from foretrain.convergence.curves import MetricDirection, curve_of
 
 SHARE = np.linspace(0.02, 1.0, 50)
 
 
 def run(level: float, name: str) -> Run:
     values = 95 - level * (1 + 20 * SHARE) ** -0.7 + 3.0 * (SHARE > 0.6)
-    curve = curve_of(SHARE * 100, values, "accuracy", Direction.UP, name, name, planned_steps=100.0)
+    curve = curve_of(SHARE * 100, values, "accuracy", MetricDirection.UP, name, name, planned_steps=100.0)
     return Run("task", curve, 94.0)
 
 
@@ -32,8 +32,8 @@ def test_what_comes_after_the_cut_does_not_matter(cut: float) -> None:
     steps, values = item.curve.steps, item.curve.values
     later = (steps > cut * item.meets_at) & (steps < item.meets_at)
     changed = curve_of(
-        steps, np.where(later, 0.0, values), "accuracy", Direction.UP, item.curve.name, item.curve.group,
-        planned_steps=100.0,
+        steps, np.where(later, 0.0, values), "accuracy", MetricDirection.UP, item.curve.name,
+        item.curve.group, planned_steps=100.0,
     )  # fmt: skip
     again = reaching_case(Run("task", changed, 94.0), others, cut)
     assert again is not None

@@ -8,7 +8,7 @@ from calibration.scaling import sia_jobs
 from validation.scaling_cases import ANY, HERE, METHODS, NEVER, Priors, answered, by_method
 from validation.sia_suite import _questions, _six
 
-from foretrain.learning.scaling.configurations import Configuration, Placement, columns
+from foretrain.learning.scaling.configurations import Placement, ScalingConfiguration, columns
 from foretrain.learning.scaling.forms import form
 
 PLACES = ((1,), (2,), (4,), (1, 1), (4, 4), (4, 4, 4, 4))
@@ -21,7 +21,7 @@ def steps(model: str, cluster: str, factor: float) -> list[SiaStep]:
     found = []
     for place in PLACES:
         for batch in (8, 16, 64):
-            at = columns([Configuration(Placement(place), batch)], 22.6)
+            at = columns([ScalingConfiguration(Placement(place), batch)], 22.6)
             seconds = factor * float(np.exp(of.log_seconds(values, at))[0])
             found.append(SiaStep(model, cluster, PLACEMENTS, len(place), sum(place), place, batch, seconds))
     return found

@@ -13,10 +13,10 @@ from validation.two_phase_cases import Market, Network, PricedOffer, at_one_batc
 from validation.two_phase_curves import Curve, critical_batches, stages_of, top_1
 from validation.two_phase_suite import _figures, _outcomes, _run_on, deadlines
 
-from foretrain.convergence.curves import Direction, curve_of
+from foretrain.convergence.curves import MetricDirection, curve_of
 from foretrain.facts.offers import offer_named
 from foretrain.facts.providers import BillingTerms
-from foretrain.facts.sheets import Kind
+from foretrain.facts.sheets import FactKind
 from foretrain.planning.two_phases.phases import (
     HandOver,
     PhasedJob,
@@ -27,7 +27,7 @@ from foretrain.planning.two_phases.phases import (
 
 
 def runner(name: str, step_seconds: tuple[float, ...], usd_per_hour: float) -> Runner:
-    return Runner(name, step_seconds, usd_per_hour, BillingTerms(60, 60, Kind.ASSUMED, ""), 30.0)
+    return Runner(name, step_seconds, usd_per_hour, BillingTerms(60, 60, FactKind.ASSUMED, ""), 30.0)
 
 
 RUNNERS = (
@@ -96,7 +96,7 @@ def test_figures_list_every_deadline_of_the_best_case() -> None:
     outcomes = []
     for name in ("who_a", "who_b"):
         epochs = np.arange(1.0, 11.0 + (name == "who_b"))
-        curve = curve_of(epochs, 94 - 60 / epochs, "accuracy", Direction.UP, name, name)
+        curve = curve_of(epochs, 94 - 60 / epochs, "accuracy", MetricDirection.UP, name, name)
         item = Curve(Run("ImageNet", curve, 80.0), market.network, 3.0)
         found = _outcomes(item, market, job)
         outcomes += [replace(outcome, batches={"quick": 1024, "slow": 128}) for outcome in found]

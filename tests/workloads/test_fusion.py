@@ -10,7 +10,7 @@ from tests.support.small_models import MODELS, graph
 
 from foretrain.workloads.example import Example
 from foretrain.workloads.executed import ExecutedGraph
-from foretrain.workloads.family import Axis, family
+from foretrain.workloads.family import RecordedAxis, family
 from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.fusion import fuse, fusion, runs_channels_last
 from foretrain.workloads.graph import Graph, Nature, once_per_graph
@@ -69,7 +69,7 @@ def test_views_alone_are_no_kernel(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["blocks", "conv"])  # saved masks and offsets have specs of their own
 def test_every_size_of_a_family_is_fused_as_the_first(name: str) -> None:
-    recorded = family([Axis("batch", 2, 4)], [graph(name, batch, compile=True) for batch in (2, 4)])
+    recorded = family([RecordedAxis("batch", 2, 4)], [graph(name, batch, compile=True) for batch in (2, 4)])
     first, derived = (recorded.executed_at({"batch": batch}) for batch in (2, 7))
     assert derived.source == recorded.at({"batch": 7})
     assert derived.graph == fuse(derived.source)

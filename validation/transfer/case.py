@@ -16,10 +16,10 @@ from foretrain.facts.devices import Device
 from foretrain.facts.hardware import hardware
 from foretrain.jobs.predict import JobPrediction
 from foretrain.prediction.cost_models import CostModel
-from foretrain.prediction.memory.lifetimes import Part as MemoryPart
+from foretrain.prediction.memory.lifetimes import MemoryUse as MemoryPart
 from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.scenario import Scenario
-from foretrain.prediction.spread import StepTraits
+from foretrain.prediction.spread import SpreadTraits
 from foretrain.serving import verbs
 from foretrain.serving.requests import PredictRequest, request_from
 from foretrain.workloads.ops import Kind
@@ -120,7 +120,7 @@ class Judged:
     napkin_seconds: float | None = None
     memory: Quantiles | None = None
     product_seconds: float = 0.0
-    traits: StepTraits | None = None
+    traits: SpreadTraits | None = None
     refusal: str = ""
 
     @property
@@ -168,10 +168,10 @@ def judge(case: TransferCase, with_roofline: bool = True) -> Judged:
     )
 
 
-def _traits(case: TransferCase, answer: JobPrediction) -> StepTraits:
+def _traits(case: TransferCase, answer: JobPrediction) -> SpreadTraits:
     """What the spread of the step depends on, as the prediction had it."""
     step = answer.step
-    return StepTraits(
+    return SpreadTraits(
         answer.knowledge_class,
         case.precision,
         case.devices,

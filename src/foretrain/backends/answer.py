@@ -12,7 +12,7 @@ from foretrain.units import format_money
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slot:
+class RunSlot:
     """The time from one decision to the next, and its cost: as forecast at its start, and as billed.
 
     The forecast is the price of the nodes that the decision switched on, up to the next event that the
@@ -39,7 +39,7 @@ class RealRun(Answer):
     name: str
     backend: str
     outcome: Outcome
-    slots: tuple[Slot, ...]
+    slots: tuple[RunSlot, ...]
     simulated_usd: float | None = None
 
     @property

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrain.backends.commands import Command
+from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import Executor
 from foretrain.backends.job_files import (
     Exit,
-    Progress,
+    JobProgress,
     ask_to_stop,
     done_before,
     exit_of,
@@ -52,7 +52,7 @@ class Attempts:
     """At most one live attempt for each job."""
 
     def __init__(
-        self, executor: Executor, folder: Path, commands: Mapping[str, Command], options: RunOptions
+        self, executor: Executor, folder: Path, commands: Mapping[str, JobCommand], options: RunOptions
     ) -> None:
         self.live: dict[str, LiveAttempt] = {}
         self.executor = executor
@@ -65,7 +65,7 @@ class Attempts:
         """Whether a job writes its progress."""
         return self._commands[job].reports
 
-    def progress(self, job: str) -> Progress:
+    def progress(self, job: str) -> JobProgress:
         """What a job reported last."""
         return progress_of(self.folder, job)
 

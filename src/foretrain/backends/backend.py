@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from foretrain.backends.answer import Slot
+from foretrain.backends.answer import RunSlot
 from foretrain.backends.attempts import Attempts, RunOptions
 from foretrain.backends.clock import ScheduleClock, resumed
-from foretrain.backends.commands import Command
+from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import Attempt, Executor
 from foretrain.backends.hosts import HostMap
 from foretrain.backends.job_files import Exit, attempt_folder, last_output
-from foretrain.backends.node_book import Interval, NodeBook, interval_of, unused_usd
+from foretrain.backends.node_book import NodeBook, NodeInterval, interval_of, unused_usd
 from foretrain.backends.records import (
     COMPLETED,
     ENDED,
@@ -41,7 +41,7 @@ from foretrain.errors import BackendFailed, InvalidRequest
 from foretrain.scheduling.accounting import Outcome, decision_times
 from foretrain.scheduling.decision import Decision, NodeLoad, goes_on, nodes_by_job, place_loads
 from foretrain.scheduling.loop import Backend, Event, EventKind
-from foretrain.scheduling.problem import Configuration, Job, Problem, runnable
+from foretrain.scheduling.problem import Configuration, Problem, SubmittedJob, runnable
 from foretrain.scheduling.state import JobState, Running, State, month_of
 from foretrain.store.schedules import ScheduleStore, StoredSchedule
 
@@ -55,7 +55,7 @@ class RealBackend(Backend):
     def __init__(
         self,
         problem: Problem,
-        commands: Mapping[str, Command],
+        commands: Mapping[str, JobCommand],
         executor: Executor,
         store: ScheduleStore,
         stored: StoredSchedule,
@@ -176,7 +176,7 @@ class RealBackend(Backend):
                 self._submit(job)
                 yield Event(self._now, EventKind.SUBMITTED, job.name)
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, job: SubmittedJob) -> None:
         configurations = runnable(job, self._problem.fleet)
         state = JobState(job, counted_at=self._now)
         cheapest = min((self.state().finish_usd(state, each) for each in configurations), default=0.0)
@@ -361,7 +361,7 @@ class RealBackend(Backend):
     def _keep(
         self,
         record: JobRecord,
-        intervals: Iterable[Interval] = (),
+        intervals: Iterable[NodeInterval] = (),
         attempt: Mapping[str, object] | None = None,
     ) -> None:
         self._records[record.job] = record
@@ -375,7 +375,7 @@ class RealBackend(Backend):
 
     # ------------------------------------------------------------ nodes and attempts
 
-    def _switch_nodes(self, loads: Mapping[int, NodeLoad]) -> list[Interval]:
+    def _switch_nodes(self, loads: Mapping[int, NodeLoad]) -> list[NodeInterval]:
         """Switch nodes on, over and off; jobs that ended in the meantime are left out."""
         active = set(self._active())
         changed = []
@@ -429,7 +429,7 @@ class RealBackend(Backend):
             return
         self._keep(self._records[name], (), live.row(STARTED))
 
-    def _note_slot(self, start: float, decision_seconds: float, closed: Iterable[Interval]) -> None:
+    def _note_slot(self, start: float, decision_seconds: float, closed: Iterable[NodeInterval]) -> None:
         """Store what the time until the next event should cost."""
         seconds = max(0.0, self._next_expected() - start)
         if not math.isfinite(seconds):
@@ -485,7 +485,7 @@ class RealBackend(Backend):
 
     # ------------------------------------------------------------ the answer
 
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[RunSlot, ...]:
         """Forecast and bill of every slot that cost something."""
         return compared(self._slots, self._book.intervals, self._problem.fleet, self._now)
 

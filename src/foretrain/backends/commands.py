@@ -25,7 +25,7 @@ FIELDS = {
 
 
 @dataclass(frozen=True)
-class Command:
+class JobCommand:
     """A command line with fields in braces, where it runs, and variables of its environment.
 
     `reports` states that it writes its progress; `retries` of failures without progress are allowed.
@@ -63,13 +63,13 @@ def zoo_training(
     seq_len: int | None = None,
     image_size: int | None = None,
     checkpoint_seconds: float = 10.0,
-) -> Command:
+) -> JobCommand:
     """Train a zoo model on CPUs, one thread for each GPU, with checkpoints and a report of progress."""
     if steps < 1:
         raise InvalidRequest(f"a training of {steps} steps is none; give at least 1")
     sizes = {"batch": batch, "seq-len": seq_len, "image-size": image_size}
     given = "".join(f" --{name} {value}" for name, value in sizes.items() if value is not None)
-    return Command(
+    return JobCommand(
         "{python} -m foretrain.backends.trainer "
         f"{shlex.quote(model)} --steps {steps}{given} --checkpoint-seconds {checkpoint_seconds:g} "
         "--threads {gpus} --checkpoint {checkpoint} --progress {progress}",

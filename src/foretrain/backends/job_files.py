@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from foretrain.backends.commands import Command
+from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import Attempt, Executor
 from foretrain.backends.supervise import write_whole
 
@@ -25,7 +25,7 @@ _LOG_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class JobProgress:
     """Steps done of all, and those that are safe in a checkpoint.
 
     The attempt that wrote it took `seconds` for the steps after `since`; 0 where it did not say.
@@ -85,7 +85,7 @@ def set_owner(folder: Path, job: str, key: str) -> None:
 
 
 def prepare(
-    folder: Path, attempt: Attempt, command: Command, executor: Executor, grace_seconds: float
+    folder: Path, attempt: Attempt, command: JobCommand, executor: Executor, grace_seconds: float
 ) -> None:
     """Write what the supervisor needs, then make the attempt the owner of its job."""
     place = job_folder(folder, attempt.job)
@@ -140,18 +140,18 @@ def exit_of(attempt: Attempt) -> Exit | None:
     return Exit(int(shown["code"]), was_stopped, str(shown["reason"]), shown)
 
 
-def progress_of(folder: Path, job: str) -> Progress:
+def progress_of(folder: Path, job: str) -> JobProgress:
     """What a job reported last; nothing done where it never did, or wrote something else."""
     content = _json(job_folder(folder, job) / "progress.json")
     try:
         total, done = float(content["total"]), float(content["done"])
         saved = float(content.get("saved", done))
-        progress = Progress(
+        progress = JobProgress(
             done, total, saved, float(content.get("seconds", 0)), float(content.get("since", 0))
         )
     except (KeyError, TypeError, ValueError):
-        return Progress()
-    return progress if total > 0 and 0 <= saved <= done <= total else Progress()
+        return JobProgress()
+    return progress if total > 0 and 0 <= saved <= done <= total else JobProgress()
 
 
 def forget_unsaved(folder: Path, job: str) -> None:

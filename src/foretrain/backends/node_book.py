@@ -17,7 +17,7 @@ Shares = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class NodeInterval:
     """A node that held the same jobs from `start_seconds` on; `end_seconds` is None while it lasts.
 
     `is_last` says that the node was switched off at the end.
@@ -44,21 +44,21 @@ class Interval:
         return row
 
 
-def interval_of(row: Mapping[str, Any]) -> Interval:
+def interval_of(row: Mapping[str, Any]) -> NodeInterval:
     """From its row in the store."""
-    names = Interval.__dataclass_fields__
+    names = NodeInterval.__dataclass_fields__
     values = {name: row[name] for name in names if name != "shares"}
-    return Interval(**values, shares=tuple((job, int(gpus)) for job, gpus in row["shares"]))
+    return NodeInterval(**values, shares=tuple((job, int(gpus)) for job, gpus in row["shares"]))
 
 
 class NodeBook:
     """The intervals of all nodes. Methods return the intervals they changed, to be stored."""
 
-    def __init__(self, fleet: Fleet, stored: Iterable[Interval] = ()) -> None:
+    def __init__(self, fleet: Fleet, stored: Iterable[NodeInterval] = ()) -> None:
         self.ledger = Ledger()
         self._fleet = fleet
-        self._open: dict[int, Interval] = {}
-        self._closed: list[Interval] = []
+        self._open: dict[int, NodeInterval] = {}
+        self._closed: list[NodeInterval] = []
         for interval in stored:
             self._take(interval)
         self._next = len(self._closed) + len(self._open)
@@ -69,11 +69,11 @@ class NodeBook:
         return {node: interval.state for node, interval in self._open.items()}
 
     @property
-    def intervals(self) -> tuple[Interval, ...]:
+    def intervals(self) -> tuple[NodeInterval, ...]:
         """All intervals, open ones last."""
         return (*self._closed, *self._open.values())
 
-    def hold(self, node: int, node_type: str, shares: Shares, now: float) -> list[Interval]:
+    def hold(self, node: int, node_type: str, shares: Shares, now: float) -> list[NodeInterval]:
         """A node holds these jobs from now on; it is switched on, or over to another type, where needed."""
         current = self._open.get(node)
         if current is not None and (current.node_type, current.shares) == (node_type, shares):
@@ -85,12 +85,12 @@ class NodeBook:
             changed += self._close(node, now, is_last)
             on_since = now if is_last else current.on_since
         price = self._fleet.types[node_type].usd_per_hour
-        opened = Interval(self._next, node, node_type, price, on_since, now, shares)
+        opened = NodeInterval(self._next, node, node_type, price, on_since, now, shares)
         self._next += 1
         self._open[node] = opened
         return [*changed, opened]
 
-    def drop(self, job: str, now: float) -> list[Interval]:
+    def drop(self, job: str, now: float) -> list[NodeInterval]:
         """A job no longer uses its nodes; these stay on."""
         changed = []
         for node, interval in list(self._open.items()):
@@ -99,7 +99,7 @@ class NodeBook:
                 changed += self.hold(node, interval.node_type, shares, now)
         return changed
 
-    def switch_off(self, node: int, now: float) -> list[Interval]:
+    def switch_off(self, node: int, now: float) -> list[NodeInterval]:
         """A node is not paid from now on."""
         return self._close(node, now, is_last=True) if node in self._open else []
 
@@ -120,12 +120,12 @@ class NodeBook:
         """The price of all nodes that are on."""
         return sum(each.usd_per_hour / 3600 for each in self._open.values())
 
-    def _close(self, node: int, now: float, is_last: bool) -> list[Interval]:
+    def _close(self, node: int, now: float, is_last: bool) -> list[NodeInterval]:
         closed = replace(self._open.pop(node), end_seconds=now, is_last=is_last)
         self._take(closed)
         return [closed]
 
-    def _take(self, interval: Interval) -> None:
+    def _take(self, interval: NodeInterval) -> None:
         if interval.end_seconds is None:
             self._open[interval.node] = interval
             return
@@ -135,11 +135,11 @@ class NodeBook:
         if interval.is_last:
             self.ledger.close(interval.state, price, interval.end_seconds)
 
-    def _price(self, interval: Interval) -> NodeType:
+    def _price(self, interval: NodeInterval) -> NodeType:
         return replace(self._fleet.types[interval.node_type], usd_per_hour=interval.usd_per_hour)
 
 
-def billed_usd(intervals: Iterable[Interval], fleet: Fleet, start: float, end: float) -> float:
+def billed_usd(intervals: Iterable[NodeInterval], fleet: Fleet, start: float, end: float) -> float:
     """What nodes cost from `start` to `end`; billing units are added where a node is switched off."""
     total = 0.0
     for each in intervals:
@@ -151,7 +151,7 @@ def billed_usd(intervals: Iterable[Interval], fleet: Fleet, start: float, end: f
     return total
 
 
-def unused_usd(interval: Interval, fleet: Fleet) -> float:
+def unused_usd(interval: NodeInterval, fleet: Fleet) -> float:
     """What the provider's billing units add where a node was switched off; else nothing."""
     if not interval.is_last or interval.end_seconds is None:
         return 0.0

@@ -15,7 +15,7 @@ from foretrain.backends.executors._base import Attempt, Handle
 from foretrain.backends.job_files import attempt_folder
 from foretrain.encoding import encode
 from foretrain.scheduling.accounting import JobOutcome, JobStatus, Ledger
-from foretrain.scheduling.problem import Job, Problem
+from foretrain.scheduling.problem import Problem, SubmittedJob
 from foretrain.store.schedules import Row
 
 WAITING, RUNNING, COMPLETED, FAILED, REJECTED = "waiting", "running", "completed", "failed", "rejected"
@@ -90,7 +90,7 @@ def job_record(row: Row) -> JobRecord:
     return JobRecord(**{name: row[name] for name in JobRecord.__dataclass_fields__})
 
 
-def job_outcome(record: JobRecord, job: Job, ledger: Ledger) -> JobOutcome:
+def job_outcome(record: JobRecord, job: SubmittedJob, ledger: Ledger) -> JobOutcome:
     """What became of a job, with its part of the bill."""
     finish = record.finish_seconds
     late = 0.0 if finish is None else max(0.0, finish - job.deadline_seconds)

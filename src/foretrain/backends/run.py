@@ -9,12 +9,12 @@ from pathlib import Path
 from foretrain.backends.answer import RealRun
 from foretrain.backends.attempts import RunOptions
 from foretrain.backends.backend import RealBackend
-from foretrain.backends.commands import Command
+from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors.catalogue import connect
 from foretrain.backends.records import digest, new_head
 from foretrain.errors import InvalidRequest
 from foretrain.facts.user_data import user_data_dir
-from foretrain.scheduling.loop import Policy, Step, drive
+from foretrain.scheduling.loop import LoopTurn, Policy, drive
 from foretrain.scheduling.problem import Problem
 from foretrain.scheduling.simulation import simulate
 from foretrain.store.locks import held
@@ -23,7 +23,7 @@ from foretrain.store.schedules import ScheduleStore, StoredSchedule, open_schedu
 
 def run_schedule(
     problem: Problem,
-    commands: Mapping[str, Command],
+    commands: Mapping[str, JobCommand],
     policy: Policy,
     backend: str = "local",
     *,
@@ -32,7 +32,7 @@ def run_schedule(
     store: str | None = None,
     backend_options: Mapping[str, str] | None = None,
     options: RunOptions | None = None,
-    observe: Callable[[Step], None] = lambda _: None,
+    observe: Callable[[LoopTurn], None] = lambda _: None,
     simulates_first: bool = False,
 ) -> RealRun:
     """Run the jobs of a problem, each by its command, until all have ended.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foretrain.backends.answer import Slot
-from foretrain.backends.node_book import Interval, billed_usd
+from foretrain.backends.answer import RunSlot
+from foretrain.backends.node_book import NodeInterval, billed_usd
 from foretrain.encoding import encode
 from foretrain.scheduling.problem import Fleet
 from foretrain.store.schedules import Row
@@ -37,12 +37,12 @@ def slot_forecast(row: Row) -> SlotForecast:
 
 
 def compared(
-    forecasts: Sequence[SlotForecast], intervals: Sequence[Interval], fleet: Fleet, end: float
-) -> tuple[Slot, ...]:
+    forecasts: Sequence[SlotForecast], intervals: Sequence[NodeInterval], fleet: Fleet, end: float
+) -> tuple[RunSlot, ...]:
     """Forecast and bill of every slot that cost something; the last one ends at `end`."""
     ends = [each.start_seconds for each in forecasts[1:]] + [end]
     slots = (
-        Slot(
+        RunSlot(
             start_seconds=each.start_seconds,
             event=each.event,
             subject=each.subject,

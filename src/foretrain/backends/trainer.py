@@ -31,7 +31,7 @@ REPORT_SECONDS = 0.25
 
 
 @dataclass
-class Report:
+class TrainerReport:
     """The progress of a training since this attempt resumed it."""
 
     path: Path
@@ -65,7 +65,7 @@ def train(
     done = _resumed(example.module, optimizer, checkpoint)
     if done < steps and not is_asked():
         _step(example, optimizer)  # the first step prepares memory and kernels; it is repeated as a real one
-    report = Report(progress, steps, done, done)
+    report = TrainerReport(progress, steps, done, done)
     report.write(done, now=True)
     next_save = time.monotonic() + checkpoint_seconds
     while done < steps and not is_asked():

@@ -23,7 +23,7 @@ _SMALLER_IS_BETTER = re.compile(r"loss|err|wer|cer|perplexity|ppl|nll|mae|mse|rm
 _LARGER_IS_BETTER = re.compile(r"acc|top|bleu|f1|ssim|map|auc|iou|dice|score|reward|recall|precision", re.I)
 
 
-class Direction(StrEnum):
+class MetricDirection(StrEnum):
     """Which way a metric gets better."""
 
     DOWN = "down"
@@ -32,7 +32,7 @@ class Direction(StrEnum):
     @property
     def sign(self) -> float:
         """+1 where smaller is better, -1 where larger is: `sign * value` always falls."""
-        return 1.0 if self is Direction.DOWN else -1.0
+        return 1.0 if self is MetricDirection.DOWN else -1.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Curve:
     steps: Floats
     values: Floats
     metric: str = "loss"
-    direction: Direction = Direction.DOWN
+    direction: MetricDirection = MetricDirection.DOWN
     name: str = ""
     group: str = ""
     planned_steps: float | None = None
@@ -88,14 +88,14 @@ class Curve:
     @property
     def best(self) -> float:
         """The best value of the log."""
-        return float(self.values.min() if self.direction is Direction.DOWN else self.values.max())
+        return float(self.values.min() if self.direction is MetricDirection.DOWN else self.values.max())
 
 
 def curve_of(
     steps: Floats,
     values: Floats,
     metric: str = "loss",
-    direction: Direction | None = None,
+    direction: MetricDirection | None = None,
     name: str = "",
     group: str = "",
     planned_steps: float | None = None,
@@ -126,14 +126,16 @@ def curve_of(
     return Curve(steps, values, metric, way, name, group, planned_steps, settings or {}, diverged_at)
 
 
-def direction_of(metric: str, values: Floats) -> Direction:
+def direction_of(metric: str, values: Floats) -> MetricDirection:
     """Which way a metric gets better: by its name, else by the way its log goes."""
     if _SMALLER_IS_BETTER.search(metric):
-        return Direction.DOWN
+        return MetricDirection.DOWN
     if _LARGER_IS_BETTER.search(metric):
-        return Direction.UP
+        return MetricDirection.UP
     third = max(1, len(values) // 3)
-    return Direction.UP if np.median(values[-third:]) > np.median(values[:third]) else Direction.DOWN
+    return (
+        MetricDirection.UP if np.median(values[-third:]) > np.median(values[:third]) else MetricDirection.DOWN
+    )
 
 
 _LEAST_SPIKE = 1e-6

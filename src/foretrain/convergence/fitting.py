@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretrain.convergence.curves import Curve, Direction, Floats
-from foretrain.convergence.families._base import Family, Span
+from foretrain.convergence.curves import Curve, Floats, MetricDirection
+from foretrain.convergence.families._base import CurveFamily, CurveHorizon
 from foretrain.ties import ROUNDING
 
 _ROUNDS = 6
@@ -34,12 +34,12 @@ _SEGMENTS = 4
 class Fit:
     """A family with its numbers: value(k) = sign · level(k; shape) · (floor + scale · basis(k; shape))."""
 
-    family: Family
+    family: CurveFamily
     shape: Floats
     scale: float
     floor: float
     sign: float
-    span: Span
+    span: CurveHorizon
     loss: float
 
     def values(self, steps: Floats) -> Floats:
@@ -64,7 +64,7 @@ def condensed(curve: Curve, most: int = _MOST_POINTS) -> Curve:
 
 def lowest_floor(curve: Curve) -> float:
     """The least a falling curve can come to: 0 for losses; 1 or 100 (upside down) for shares."""
-    if curve.direction is Direction.DOWN:
+    if curve.direction is MetricDirection.DOWN:
         return 0.0 if float(curve.values.min()) >= 0 else -np.inf
     best = float(curve.values.max())
     if best <= 1 + ROUNDING:
@@ -76,15 +76,15 @@ def is_relative(curve: Curve) -> bool:
     """Whether errors count relative to the value: of positive losses that fall over orders of magnitude."""
     lowest = float(curve.values.min())
     return (
-        curve.direction is Direction.DOWN
+        curve.direction is MetricDirection.DOWN
         and lowest > 0
         and float(curve.values.max()) > (1 + ROUNDING) * _ORDERS * lowest
     )
 
 
-def fit(curve: Curve, family: Family, span: Span | None = None) -> Fit:
+def fit(curve: Curve, family: CurveFamily, span: CurveHorizon | None = None) -> Fit:
     """The best member of `family` for the curve: a search over its shapes, then finer ones."""
-    span = span or Span(curve.last_step, curve.planned_steps)
+    span = span or CurveHorizon(curve.last_step, curve.planned_steps)
     points = condensed(curve)
     sign, lowest = curve.direction.sign, lowest_floor(curve)
     falling = sign * points.values
@@ -113,7 +113,7 @@ def _mean_shape(shapes: Floats, losses: Floats) -> Floats:
     return mean
 
 
-def _weights(points: Curve, family: Family) -> Floats:
+def _weights(points: Curve, family: CurveFamily) -> Floats:
     count = len(points)
     if not family.segment_weights:
         return np.asarray((points.steps / points.last_step) ** family.recency)
@@ -128,10 +128,10 @@ def _round(shape: Floats, zoom: float) -> Floats:
 
 
 def _solve(
-    family: Family,
+    family: CurveFamily,
     shapes: Floats,
     steps: Floats,
-    span: Span,
+    span: CurveHorizon,
     falling: Floats,
     weights: Floats,
     unit: Floats,
@@ -156,7 +156,7 @@ def _solve(
     return losses, scales, floors
 
 
-def _sizes(residuals: Floats, weights: Floats, family: Family) -> Floats:
+def _sizes(residuals: Floats, weights: Floats, family: CurveFamily) -> Floats:
     """The standard deviation of each row's residuals, robust; of late ones where those are fitted."""
     if family.recency:
         return np.asarray(math.sqrt(math.pi / 2) * (np.abs(residuals) @ weights) / weights.sum())

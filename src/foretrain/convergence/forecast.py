@@ -19,13 +19,13 @@ import numpy as np
 
 from foretrain.answers import Answer
 from foretrain.convergence.condition import Condition, Diagnosis, diagnose
-from foretrain.convergence.curves import LEAST_POINTS, Curve, Direction, Floats, Target, without_spikes
-from foretrain.convergence.families import Span
+from foretrain.convergence.curves import LEAST_POINTS, Curve, Floats, MetricDirection, Target, without_spikes
+from foretrain.convergence.families import CurveHorizon
 from foretrain.convergence.families.laws import PowerLaw
 from foretrain.convergence.fitting import fit, lowest_floor
-from foretrain.convergence.history import Guesses, History, Timeline, guesses, nearest, value_quantiles
+from foretrain.convergence.history import Guesses, History, RunTimeline, guesses, nearest, value_quantiles
 from foretrain.convergence.rolling import Ensemble, ensemble, quantiles_of, reaching_steps
-from foretrain.convergence.schedules import Constant, Schedule
+from foretrain.convergence.schedules import Constant, LearningRateSchedule
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
@@ -49,7 +49,7 @@ def steps_by_plan(curve: Curve, target: float) -> tuple[Quantiles, float] | None
 
     Only of metrics that rise: fitted on accuracies, while the first values of a loss say little of its gap.
     """
-    if curve.direction is Direction.DOWN:
+    if curve.direction is MetricDirection.DOWN:
         return None
     if not curve.planned_steps or curve.last_step >= curve.planned_steps:
         return None
@@ -95,7 +95,7 @@ class ConvergenceRequest:
 
     curve: Curve
     target: Target
-    schedule: Schedule | None = None
+    schedule: LearningRateSchedule | None = None
     history: History | None = None
 
 
@@ -195,7 +195,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
     met = raw.first_sustained(target)
     diagnosis = diagnose(raw)
     steps = np.geomspace(now, end * (1 + 1e-12), _FAN) if end > now else np.array([now, now * (1 + 1e-9)])
-    fitted = ensemble(curve, Span(now, raw.planned_steps, request.schedule))
+    fitted = ensemble(curve, CurveHorizon(now, raw.planned_steps, request.schedule))
     by_curve = _by_curve(fitted, curve, target, end, steps)
     by_history = None if math.isfinite(met) else _by_history(request, curve)
     by_runs = None if by_history is None else _history_half(*by_history, curve, target, steps, end)
@@ -236,7 +236,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
     )
 
 
-def _final_value(both: _Half, diagnosis: Diagnosis, direction: Direction) -> Quantiles:
+def _final_value(both: _Half, diagnosis: Diagnosis, direction: MetricDirection) -> Quantiles:
     """The value at the end; infinitely bad for a run that diverged or is diverging: no curve foresees it."""
     if diagnosis.condition in (Condition.DIVERGED, Condition.DIVERGING):
         worst = direction.sign * math.inf
@@ -310,11 +310,11 @@ def _by_plan(request: ConvergenceRequest, curve: Curve, estimate: _Half) -> tupl
     return _Half(steps, chance, (*estimate.values[:-1], end)), share
 
 
-def _by_history(request: ConvergenceRequest, curve: Curve) -> tuple[Guesses, Timeline] | None:
+def _by_history(request: ConvergenceRequest, curve: Curve) -> tuple[Guesses, RunTimeline] | None:
     history = request.history
     if history is None or len(history.curves) < _LEAST_HISTORY:
         return None
-    timeline = Timeline(history, history.is_planned and bool(curve.planned_steps))
+    timeline = RunTimeline(history, history.is_planned and bool(curve.planned_steps))
     try:
         return guesses(curve, timeline, request.target.value), timeline
     except InvalidRequest:
@@ -322,7 +322,7 @@ def _by_history(request: ConvergenceRequest, curve: Curve) -> tuple[Guesses, Tim
 
 
 def _history_half(
-    guessed: Guesses, timeline: Timeline, curve: Curve, target: float, steps: Floats, end: float
+    guessed: Guesses, timeline: RunTimeline, curve: Curve, target: float, steps: Floats, end: float
 ) -> _Half | None:
     values = value_quantiles(curve, timeline, steps)
     quantiles = guessed.quantiles(curve.last_step)
@@ -333,7 +333,7 @@ def _history_half(
     if values is None:
         return _Half(quantiles, chance, ())
     lowest = lowest_floor(curve)
-    bounds = (lowest, math.inf) if curve.direction is Direction.DOWN else (-math.inf, -lowest)
+    bounds = (lowest, math.inf) if curve.direction is MetricDirection.DOWN else (-math.inf, -lowest)
     ends = tuple(Quantiles(*np.clip((v.p10, v.p50, v.p90), *bounds).tolist()) for v in values)
     if curve.planned_steps:  # runs that met it, and shapes that lead there, each say how likely it is
         chance = 0.5 * (chance + _chance_at(ends[-1], target, curve.direction.sign))
@@ -346,7 +346,9 @@ def _chance_at(value: Quantiles, target: float, sign: float) -> float:
     return 0.5 * (1 + math.erf(sign * (target - value.p50) / spread / math.sqrt(2)))
 
 
-def _curve_share(guessed: Guesses, timeline: Timeline, curve: Curve, target: float, by_curve: _Half) -> float:
+def _curve_share(
+    guessed: Guesses, timeline: RunTimeline, curve: Curve, target: float, by_curve: _Half
+) -> float:
     """How much the curve alone counts: by the errors of both on the nearest earlier runs, cut there too.
 
     Nothing where the curve would not get there by itself.
@@ -441,7 +443,10 @@ def _verdict(
 
 
 def _drivers(
-    request: ConvergenceRequest, fitted: Ensemble, by_history: tuple[Guesses, Timeline] | None, share: float
+    request: ConvergenceRequest,
+    fitted: Ensemble,
+    by_history: tuple[Guesses, RunTimeline] | None,
+    share: float,
 ) -> tuple[str, ...]:
     """What makes the interval wide, the largest first."""
     curve = request.curve

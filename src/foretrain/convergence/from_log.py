@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretrain.convergence.curves import Curve, Direction, Target, parse_target
+from foretrain.convergence.curves import Curve, MetricDirection, Target, parse_target
 from foretrain.convergence.forecast import Convergence, ConvergenceRequest, forecast, planned
 from foretrain.convergence.history import History
 from foretrain.convergence.logs import Log, read_history, read_log
 from foretrain.convergence.options import LogRequest
-from foretrain.convergence.schedules import Schedule, logged_schedule, parse_schedule
+from foretrain.convergence.schedules import LearningRateSchedule, logged_schedule, parse_schedule
 from foretrain.errors import InvalidRequest
 
 _NOTED = 3
@@ -51,7 +51,7 @@ def converge(request: LogRequest) -> Convergence:
 
 def check_scale(curve: Curve, target: Target) -> None:
     """Refuse a target in percent of a metric that is a fraction, and the other way round."""
-    if curve.direction is not Direction.UP or not len(curve):
+    if curve.direction is not MetricDirection.UP or not len(curve):
         return
     low, high = float(curve.values.min()), float(curve.values.max())
     if low >= 0 and high <= 1 < target.value <= _PERCENT:
@@ -66,7 +66,7 @@ def check_scale(curve: Curve, target: Target) -> None:
     )
 
 
-def _by_rates(log: Log, curve: Curve) -> tuple[Schedule | None, Curve, list[str]]:
+def _by_rates(log: Log, curve: Curve) -> tuple[LearningRateSchedule | None, Curve, list[str]]:
     """The schedule that logged learning rates follow, and the curve with the end of that schedule."""
     logged = log.learning_rates
     read = None if logged is None else logged_schedule(*logged, curve.planned_steps)
@@ -78,9 +78,9 @@ def _by_rates(log: Log, curve: Curve) -> tuple[Schedule | None, Curve, list[str]
     return read.schedule, planned(curve, end), [note]
 
 
-def _direction(text: str | None) -> Direction | None:
+def _direction(text: str | None) -> MetricDirection | None:
     if text is None:
         return None
-    if text not in tuple(Direction):
+    if text not in tuple(MetricDirection):
         raise InvalidRequest(f"a metric gets better up or down, not {text!r}")
-    return Direction(text)
+    return MetricDirection(text)

@@ -28,7 +28,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.convergence.curves import Curve, Direction, Floats, smoothed
+from foretrain.convergence.curves import Curve, Floats, MetricDirection, smoothed
 from foretrain.convergence.fitting import lowest_floor
 from foretrain.convergence.rolling import weighted_quantile
 from foretrain.errors import InvalidRequest
@@ -58,7 +58,7 @@ class Shapes:
     groups: Floats
 
 
-def value_quantiles(seen: Curve, timeline: Timeline, steps: Floats) -> tuple[Quantiles, ...] | None:
+def value_quantiles(seen: Curve, timeline: RunTimeline, steps: Floats) -> tuple[Quantiles, ...] | None:
     """p10, p50 and p90 of the metric at later steps; None if fewer than three earlier runs got that far."""
     unit = seen.planned_steps or 1.0 if timeline.relative else 1.0
     points = np.linspace(_FROM, 1.0, _POINTS) * seen.last_step
@@ -105,7 +105,11 @@ def _scale(seen: Curve, own: Floats, shapes: Shapes) -> tuple[Transform, Transfo
     """The scale on which runs differ by a constant, and the way back; both rise."""
     whole = -lowest_floor(seen)
     every = np.concatenate([own, shapes.seen.ravel(), shapes.later.ravel()])
-    if seen.direction is Direction.UP and np.isfinite(whole) and (every <= whole * (1 + ROUNDING)).all():
+    if (
+        seen.direction is MetricDirection.UP
+        and np.isfinite(whole)
+        and (every <= whole * (1 + ROUNDING)).all()
+    ):
         least = _LEAST_MISSING * whole
         return lambda v: -np.log(np.maximum(whole - v, least)), lambda v: whole - np.exp(-v)
     if (every > 0).all():
@@ -117,7 +121,7 @@ def _same(values: Floats) -> Floats:
     return values
 
 
-def _shapes(timeline: Timeline, points: Floats, later: Floats) -> Shapes | None:
+def _shapes(timeline: RunTimeline, points: Floats, later: Floats) -> Shapes | None:
     units = timeline.units
     kept = [
         index
@@ -231,7 +235,7 @@ class Guesses:
         return weighted_quantile(np.abs(self.residuals), self.residual_weights, 0.5)
 
 
-class Timeline:
+class RunTimeline:
     """Earlier runs on one grid that is even in the logarithm of time. Built once, asked often."""
 
     def __init__(self, history: History, relative: bool) -> None:
@@ -259,7 +263,7 @@ class Timeline:
         return np.arange(last, last - _WINDOW, -_EVERY)[::-1]
 
 
-def guesses(seen: Curve, timeline: Timeline, target: float) -> Guesses:
+def guesses(seen: Curve, timeline: RunTimeline, target: float) -> Guesses:
     """When this run meets the target, by the earlier ones."""
     unit = _unit(seen, timeline)
     now = seen.last_step / unit
@@ -317,7 +321,7 @@ def guesses(seen: Curve, timeline: Timeline, target: float) -> Guesses:
     )
 
 
-def _unit(seen: Curve, timeline: Timeline) -> float:
+def _unit(seen: Curve, timeline: RunTimeline) -> float:
     if not timeline.relative:
         return 1.0
     if not seen.planned_steps:

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.convergence.curves import Curve, Direction, Floats, smoothed
-from foretrain.convergence.families import Family, Span, families
+from foretrain.convergence.curves import Curve, Floats, MetricDirection, smoothed
+from foretrain.convergence.families import CurveFamily, CurveHorizon, families
 from foretrain.convergence.families.annealing import annealing_prior
 from foretrain.convergence.fitting import Fit, condensed, fit, is_relative, lowest_floor
 from foretrain.estimates import Quantiles
@@ -78,11 +78,11 @@ class Ensemble:
         return self.fits[int(np.argmax(self.weights))]
 
 
-def ensemble(curve: Curve, span: Span, chosen: Sequence[Family] = ()) -> Ensemble:
+def ensemble(curve: Curve, span: CurveHorizon, chosen: Sequence[CurveFamily] = ()) -> Ensemble:
     """Families fitted to the log, weighted by their errors at the rolling origins."""
     points = condensed(curve)
     relative = is_relative(points)
-    is_loss = curve.direction is Direction.DOWN and float(curve.values.min()) > 0
+    is_loss = curve.direction is MetricDirection.DOWN and float(curve.values.min()) > 0
     is_annealed = is_loss and bool(span.planned_steps) and span.schedule is not None
     gain = annealing_prior()["gain"] if is_annealed else 0.0
     gain *= 1.0 if relative else abs(float(points.values[-1]))
@@ -107,7 +107,7 @@ def ensemble(curve: Curve, span: Span, chosen: Sequence[Family] = ()) -> Ensembl
     return Ensemble(fits, weights, noise, growth, curve.last_step, bounds, relative, gain)
 
 
-def _off_the_law(fits: Sequence[Fit], span: Span) -> Floats:
+def _off_the_law(fits: Sequence[Fit], span: CurveHorizon) -> Floats:
     """How far each family ends from the annealing law, as far as that holds."""
     end = np.array([max(span.planned_steps or span.last_step, span.last_step)])
     law = next(item for item in fits if item.family.needs_schedule)
@@ -117,7 +117,7 @@ def _off_the_law(fits: Sequence[Fit], span: Span) -> Floats:
     return np.array([holds * abs(float(item.values(end)[0] - law.values(end)[0])) for item in fits])
 
 
-def applicable(is_loss: bool, is_annealed: bool) -> tuple[Family, ...]:
+def applicable(is_loss: bool, is_annealed: bool) -> tuple[CurveFamily, ...]:
     """The families that can be used: without a floor only of losses above 0, annealing if that is known."""
     return tuple(
         family
@@ -126,7 +126,7 @@ def applicable(is_loss: bool, is_annealed: bool) -> tuple[Family, ...]:
     )
 
 
-def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats, Floats, float]:
+def _rolled(points: Curve, span: CurveHorizon, tried: Sequence[CurveFamily]) -> tuple[Floats, Floats, float]:
     """For each family the mean error beyond the origins, and its growth with the logarithm of the horizon.
 
     With them the mean number of points beyond an origin.
@@ -142,7 +142,7 @@ def _rolled(points: Curve, span: Span, tried: Sequence[Family]) -> tuple[Floats,
         horizon = np.log(points.steps[beyond] / before.last_step)
         counts.append(int(beyond.sum()))
         unit = np.abs(points.values[beyond]) if is_relative(points) else 1.0
-        early = Span(before.last_step, span.planned_steps, span.schedule)
+        early = CurveHorizon(before.last_step, span.planned_steps, span.schedule)
         for index, family in enumerate(tried):
             ahead = fit(before, family, early).values(points.steps[beyond])
             off = np.abs(ahead - points.values[beyond]) / unit

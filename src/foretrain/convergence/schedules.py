@@ -17,7 +17,7 @@ _FORMS = (
 )
 
 
-class Schedule(ABC):
+class LearningRateSchedule(ABC):
     """A learning rate, as a share of its peak, over the share of the run that is done."""
 
     name: str
@@ -28,7 +28,7 @@ class Schedule(ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Schedule):
+class Constant(LearningRateSchedule):
     """η = 1."""
 
     name: str = "constant"
@@ -38,7 +38,7 @@ class Constant(Schedule):
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
+class LinearDecay(LearningRateSchedule):
     """η = 1 until 1 - tail, then straight to `end`; tail 1 is linear decay from the start."""
 
     tail: float = 1.0
@@ -50,7 +50,7 @@ class Linear(Schedule):
 
 
 @dataclass(frozen=True)
-class Cosine(Schedule):
+class Cosine(LearningRateSchedule):
     """η = end + (1 - end)(1 + cos πu) / 2."""
 
     name: str = "cosine"
@@ -61,7 +61,7 @@ class Cosine(Schedule):
 
 
 @dataclass(frozen=True)
-class Step(Schedule):
+class StepDecay(LearningRateSchedule):
     """η = factor^(number of drops passed)."""
 
     at: tuple[float, ...]
@@ -73,7 +73,7 @@ class Step(Schedule):
         return np.asarray(self.factor**passed, float)
 
 
-def parse_schedule(text: str) -> Schedule:
+def parse_schedule(text: str) -> LearningRateSchedule:
     """The schedule written as `cosine[:0.1]`, `linear[:0.4[:0.1]]`, `step:0.5,0.75[:0.1]` or `constant`."""
     name, _, rest = text.strip().lower().partition(":")
     try:
@@ -81,11 +81,11 @@ def parse_schedule(text: str) -> Schedule:
             drops, _, factor = rest.partition(":")
             at = tuple(float(drop) for drop in drops.split(","))
             if all(0 < drop < 1 for drop in at):
-                return Step(at, float(factor or 0.1))
+                return StepDecay(at, float(factor or 0.1))
         elif name == "linear":
             tail, _, end = rest.partition(":")
             if 0 < float(tail or 1.0) <= 1 and 0 <= float(end or 0.0) < 1:
-                return Linear(float(tail or 1.0), end=float(end or 0.0))
+                return LinearDecay(float(tail or 1.0), end=float(end or 0.0))
         elif name == "cosine" and 0 <= float(rest or 0.0) < 1:
             return Cosine(end=float(rest or 0.0))
         elif name == "constant" and not rest:
@@ -95,7 +95,7 @@ def parse_schedule(text: str) -> Schedule:
     raise InvalidRequest(f"{text!r} is not a schedule; write {_FORMS}")
 
 
-def rate_area(schedule: Schedule, share: Floats) -> Floats:
+def rate_area(schedule: LearningRateSchedule, share: Floats) -> Floats:
     """S1, the area under the rate up to each share of the run: on a fine even grid, then interpolated."""
     grid = np.linspace(0.0, max(1.0, float(np.max(share, initial=0.0))), _CELLS + 1)
     rate = schedule.rate(grid)
@@ -110,7 +110,7 @@ _CELLS = 1000
 class LoggedSchedule:
     """A schedule that a log's learning rates follow, and where it ends."""
 
-    schedule: Schedule
+    schedule: LearningRateSchedule
     planned_steps: float
 
 
@@ -151,7 +151,7 @@ def _linear(steps: Floats, share: Floats) -> LoggedSchedule | None:
         return None
     end = float(-level / slope)
     tail = float(-1 / (slope * end))
-    schedule = Linear(1.0 if tail > 1 - 5 * _AGREEMENT else tail)
+    schedule = LinearDecay(1.0 if tail > 1 - 5 * _AGREEMENT else tail)
     agrees = np.abs(np.clip(level + slope * steps, 0.0, 1.0) - share).max() < _AGREEMENT
     return LoggedSchedule(schedule, max(end, float(steps[-1]))) if agrees and tail > 0 else None
 
@@ -175,4 +175,4 @@ def _stepwise(steps: Floats, share: Floats, planned_steps: float) -> LoggedSched
         return None
     factor = float(np.median(share[drops] / share[drops - 1]))
     at = tuple(float(steps[place] / planned_steps) for place in drops)
-    return LoggedSchedule(Step(at, factor), planned_steps)
+    return LoggedSchedule(StepDecay(at, factor), planned_steps)

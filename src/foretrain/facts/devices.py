@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from foretrain.errors import InvalidRequest, MissingData, UnknownName
-from foretrain.facts.sheets import Fact, Kind, Sheet, data_root, read_entries
+from foretrain.facts.sheets import Fact, FactKind, Sheet, data_root, read_entries
 from foretrain.facts.user_data import user_data_dir
 from foretrain.registry import Registry, normalised
 
@@ -111,7 +111,7 @@ def with_watts(item: Device, watts: float) -> Device:
     if watts == sold:
         return item
     limit = Fact(
-        "tdp_watts", watts, Kind.ASSUMED, "request", note=f"limited by the user; sold with {sold:g} W"
+        "tdp_watts", watts, FactKind.ASSUMED, "request", note=f"limited by the user; sold with {sold:g} W"
     )
     facts = tuple(fact for fact in item.sheet if fact.quantity != "tdp_watts")
     return replace(item, sheet=replace(item.sheet, facts=(limit, *facts)))

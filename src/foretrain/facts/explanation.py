@@ -14,7 +14,7 @@ from foretrain.facts.hardware import nodes
 from foretrain.facts.links import links, topologies
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import BillingRule, providers
-from foretrain.facts.sheets import Fact, Kind, Sheet, Source, quantities, sources
+from foretrain.facts.sheets import Fact, FactKind, Sheet, Source, quantities, sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _provider(name: str) -> Explanation | None:
         if value is not None
     ]
     prices = [
-        Fact("prices_as_of", file.as_of, Kind(file.as_of_kind), file.source, note=file.note or file.file)
+        Fact("prices_as_of", file.as_of, FactKind(file.as_of_kind), file.source, note=file.note or file.file)
         for file in provider.offer_files
     ]
     return _explanation(provider.id, "provider", provider.name, [Sheet(provider.id, (*billing, *prices))])
@@ -174,9 +174,9 @@ def _offer(name: str) -> Explanation | None:
 
 def _offer_sheet(offer: Offer) -> Sheet:
     note = f"as of {offer.as_of}"
-    prices = [Fact("usd_per_hour", offer.usd_per_hour, Kind.SPEC, offer.source, note=note)]
+    prices = [Fact("usd_per_hour", offer.usd_per_hour, FactKind.SPEC, offer.source, note=note)]
     if offer.spot_usd_per_hour is not None:
-        spot = Fact("spot_usd_per_hour", offer.spot_usd_per_hour, Kind.SPEC, offer.source, note=note)
+        spot = Fact("spot_usd_per_hour", offer.spot_usd_per_hour, FactKind.SPEC, offer.source, note=note)
         prices.append(spot)
     return Sheet(f"{offer.instance} in {offer.region}", tuple(prices))
 

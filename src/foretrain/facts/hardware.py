@@ -24,7 +24,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from foretrain.decoding import TEXT, Kind, decode, option, parse_mapping, read_mapping, records, whole_number
+from foretrain.decoding import (
+    TEXT,
+    OptionKind,
+    decode,
+    option,
+    parse_mapping,
+    read_mapping,
+    records,
+    whole_number,
+)
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName, nearest
 from foretrain.facts.devices import THIS_MACHINE, Device, device, devices, names_this_machine, with_watts
 from foretrain.facts.links import Link, link
@@ -151,7 +160,7 @@ def _read_link(value: Any) -> str:
     return str(name)
 
 
-_LINK = Kind("LINK[:COUNT]", "LINK or LINK:COUNT", _read_link)
+_LINK = OptionKind("LINK[:COUNT]", "LINK or LINK:COUNT", _read_link)
 
 
 @dataclass(frozen=True, kw_only=True)

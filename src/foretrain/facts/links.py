@@ -20,7 +20,7 @@ from statistics import fmean
 
 from foretrain.errors import UnknownName
 from foretrain.facts.calibrations import calibration_content
-from foretrain.facts.sheets import Kind, Sheet, data_root, read_entries
+from foretrain.facts.sheets import FactKind, Sheet, data_root, read_entries
 from foretrain.registry import Registry
 from foretrain.units import UnitError, parse_bandwidth
 
@@ -171,7 +171,7 @@ def _ethernet_of(name: str, bytes_per_second: float) -> Link:
     nearest = min(known, key=lambda each: abs(math.log(each.sheet.number(rate) / bytes_per_second)))
     factor = bytes_per_second / nearest.sheet.number(rate)
     facts = tuple(
-        replace(fact, value=float(fact.value) * factor, kind=Kind.ASSUMED, note=f"{nearest.id}, scaled")
+        replace(fact, value=float(fact.value) * factor, kind=FactKind.ASSUMED, note=f"{nearest.id}, scaled")
         if fact.quantity.endswith("bytes_per_second_per_direction")
         else fact
         for fact in nearest.sheet

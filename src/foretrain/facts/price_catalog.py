@@ -154,7 +154,7 @@ class PriceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedRows:
     """Rows that became no offer: which accelerator of which cloud, why, and how many rows."""
 
     cloud: str
@@ -172,7 +172,7 @@ class Conversion:
     """
 
     offers: tuple[Offer, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedRows, ...]
     outliers: tuple[Outlier, ...]
     spot_prices_dropped: int
 
@@ -228,7 +228,7 @@ def convert(rows: Iterable[PriceRow], as_of: str, source: str, others: Sequence[
     kept, outliers = without_outliers(cheaper_spot, others)
     return Conversion(
         offers=tuple(sorted(kept, key=lambda offer: (offer.provider, offer.instance, offer.region))),
-        skipped=tuple(Skipped(*key, rows=count) for key, count in sorted(skipped.items())),
+        skipped=tuple(SkippedRows(*key, rows=count) for key, count in sorted(skipped.items())),
         outliers=outliers,
         spot_prices_dropped=dropped,
     )

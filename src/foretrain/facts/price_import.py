@@ -33,7 +33,7 @@ from foretrain.facts.offers import (
     shipped_offers,
     user_offers_file,
 )
-from foretrain.facts.price_catalog import Outlier, Skipped, convert, read_price_file, refuse_missing
+from foretrain.facts.price_catalog import Outlier, SkippedRows, convert, read_price_file, refuse_missing
 from foretrain.facts.user_data import write_atomically
 
 
@@ -50,7 +50,7 @@ class ImportReport(Answer):
     rows: int
     offers_by_cloud: tuple[tuple[str, int], ...]
     older: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedRows, ...]
     outliers: tuple[Outlier, ...]
     spot_prices_dropped: int
 

@@ -27,7 +27,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
 from foretrain.errors import InvalidData, InvalidRequest
-from foretrain.facts.sheets import Kind, data_root, read_toml
+from foretrain.facts.sheets import FactKind, data_root, read_toml
 from foretrain.registry import Registry
 from foretrain.units import HOUR
 
@@ -45,7 +45,7 @@ class BillingTerms:
 
     granularity_seconds: float
     minimum_seconds: float
-    kind: Kind
+    kind: FactKind
     source: str
     egress_usd_per_gb: float | None = None
     note: str = ""
@@ -60,7 +60,7 @@ class BillingTerms:
 
 
 UNKNOWN_TERMS = BillingTerms(
-    0.0, 0.0, Kind.ASSUMED, "", note="billing terms not known: the exact time is billed"
+    0.0, 0.0, FactKind.ASSUMED, "", note="billing terms not known: the exact time is billed"
 )
 """For providers with unknown terms, and for owned machines."""
 
@@ -126,7 +126,7 @@ class OfferFile:
     file: str
     as_of: str
     source: str
-    as_of_kind: str = Kind.SPEC
+    as_of_kind: str = FactKind.SPEC
     historical: bool = False
     note: str = ""
 
@@ -229,9 +229,10 @@ def _provider(folder: Traversable, entry: dict[str, Any], file: str) -> Provider
 def _billing_rule(block: dict[str, Any], file: str) -> BillingRule:
     terms = {key: value for key, value in block.items() if key not in {"instances", "historical"}}
     try:
-        terms["kind"] = Kind(terms["kind"])
+        terms["kind"] = FactKind(terms["kind"])
     except (KeyError, ValueError) as error:
-        raise InvalidData(file, f"a [[billing]] block needs a kind ({', '.join(Kind)}): {error}") from error
+        kinds = ", ".join(FactKind)
+        raise InvalidData(file, f"a [[billing]] block needs a kind ({kinds}): {error}") from error
     (built,) = _entries(BillingTerms, [{"minimum_seconds": 0, **terms}], file)
     return BillingRule(built, block.get("instances", "*"), block.get("historical", False))
 

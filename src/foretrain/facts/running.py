@@ -18,7 +18,7 @@ from functools import cache
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.estimates import Quantiles
-from foretrain.facts.sheets import Kind, data_root, read_toml
+from foretrain.facts.sheets import FactKind, data_root, read_toml
 from foretrain.registry import Registry, normalised
 from foretrain.units import JOULES_PER_KWH
 
@@ -55,7 +55,7 @@ class Pue:
     aliases: tuple[str, ...]
     value: float
     year: int
-    kind: Kind
+    kind: FactKind
     source: str
     note: str
 
@@ -105,7 +105,7 @@ def pues() -> Registry[Pue]:
                 aliases=tuple(entry.get("aliases", ())),
                 value=float(entry["pue"]),
                 year=entry["year"],
-                kind=Kind(entry["kind"]),
+                kind=FactKind(entry["kind"]),
                 source=entry["source"],
                 note=entry.get("note", ""),
             )
@@ -207,7 +207,7 @@ class Default:
     quantiles: Quantiles
     unit: str
     meaning: str
-    kind: Kind
+    kind: FactKind
     source: str
     note: str = ""
 
@@ -230,6 +230,6 @@ def _default(name: str, entry: dict[str, object]) -> Default:
     try:
         rest = {key: value for key, value in entry.items() if key not in {"p10", "p50", "p90", "kind"}}
         quantiles = Quantiles(*(float(str(entry[key])) for key in ("p10", "p50", "p90")))
-        return Default(name=name, quantiles=quantiles, kind=Kind(str(entry["kind"])), **rest)  # type: ignore[arg-type]
+        return Default(name=name, quantiles=quantiles, kind=FactKind(str(entry["kind"])), **rest)  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidData(_FILE, f"{name}: {error}") from error

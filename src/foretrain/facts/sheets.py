@@ -31,7 +31,7 @@ from foretrain.registry import Registry
 Value = float | int | str
 
 
-class Kind(StrEnum):
+class FactKind(StrEnum):
     """How a value came to be known."""
 
     SPEC = "spec"
@@ -46,7 +46,7 @@ class Fact:
 
     quantity: str
     value: Value
-    kind: Kind
+    kind: FactKind
     source: str
     preferred: bool = True
     note: str = ""
@@ -150,9 +150,9 @@ def read_sheet(subject: str, blocks: list[dict[str, Any]], file: str) -> Sheet:
     stated: set[str] = set()
     for block in blocks:
         try:
-            kind, source = Kind(block["kind"]), block["source"]
+            kind, source = FactKind(block["kind"]), block["source"]
         except (KeyError, ValueError) as error:
-            kinds = ", ".join(Kind)
+            kinds = ", ".join(FactKind)
             raise InvalidData(
                 file, f"a [[facts]] block needs a source and a kind ({kinds}): {error}"
             ) from error

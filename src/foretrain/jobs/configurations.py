@@ -28,7 +28,7 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.jobs.batch_limits import capacity_bytes, largest_batch
-from foretrain.jobs.job import Steps, StepSummary
+from foretrain.jobs.job import RepeatedStep, Steps
 from foretrain.jobs.length import Length
 from foretrain.jobs.options import BatchLimits
 from foretrain.jobs.step_table import StepTable, network_on, on_device, step_table, with_weights_stored
@@ -42,6 +42,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.options import InputOptions
+from foretrain.prediction.resolving import fixed_precision
 from foretrain.prediction.search.sketch import sharded_seconds
 from foretrain.prediction.spread import (
     KnowledgeClass,
@@ -49,10 +50,9 @@ from foretrain.prediction.spread import (
     surprise,
     traits_of,
 )
-from foretrain.prediction.step.parallel import Environment
+from foretrain.prediction.step.parallel import StepEnvironment
 from foretrain.prediction.stragglers import default_jitter, slowdown
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.mixed_precision import fixed_precision
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of, plan_words, shards_state
@@ -111,13 +111,13 @@ class RunConfiguration:
         return round(self.job_steps.quantiles.p50)
 
     @property
-    def step(self) -> StepSummary:
+    def step(self) -> RepeatedStep:
         """What `jobs.job.job` needs to know of a step."""
-        return StepSummary(self.step_seconds, self.forward_seconds, self.global_batch, self.state_bytes)
+        return RepeatedStep(self.step_seconds, self.forward_seconds, self.global_batch, self.state_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EstimatedConfiguration:
     """An estimated configuration: seconds of a step and of all steps, and memory of each device."""
 
     strategy: str
@@ -143,7 +143,7 @@ class Candidate:
 class Candidates:
     """All configurations that fit on some machines, the best first, and how many were compared."""
 
-    fitting: tuple[Candidate, ...]
+    fitting: tuple[EstimatedConfiguration, ...]
     compared: int
 
 
@@ -156,7 +156,7 @@ class Configured:
 
     hardware: Hardware
     configuration: RunConfiguration
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[EstimatedConfiguration, ...] = ()
     recomputes: bool = False
     is_verified: bool = False
     compared: int = 0
@@ -353,7 +353,7 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
     fitting = [each for each in plain if each.memory_bytes <= capacity] if PLAIN in space.strategies else []
     best = min((each.training_seconds for each in fitting), default=math.inf)
     faster = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
-    others: list[Candidate] = []
+    others: list[EstimatedConfiguration] = []
     if hardware.devices > 1:
         for strategy in space.strategies:
             if strategy != PLAIN:
@@ -366,7 +366,7 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
     return Candidates(_ranked(fitting), len(plain) + len(others))
 
 
-def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Candidate]:
+def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[EstimatedConfiguration]:
     """Plain data parallelism at every batch size, whether it fits or not."""
     group = space.table.reduction(hardware)
     for batch in space.table.batches:
@@ -379,10 +379,13 @@ def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Candidate]
 
 
 def _sketched(
-    space: ConfigurationSpace, layout: Layout, batches_of: Iterable[Candidate], hardware: Hardware
-) -> Iterator[Candidate]:
+    space: ConfigurationSpace,
+    layout: Layout,
+    batches_of: Iterable[EstimatedConfiguration],
+    hardware: Hardware,
+) -> Iterator[EstimatedConfiguration]:
     """The same batches with another strategy, whether they fit or not."""
-    environment = Environment(hardware.device, network_on(hardware), space.table.cost_model)
+    environment = StepEnvironment(hardware.device, network_on(hardware), space.table.cost_model)
     for plain in batches_of:
         step = space.table.replica(plain.micro_batch, hardware.device)
         seconds = sharded_seconds(step, layout, plain.micro_batches, space.table.sent_bytes, environment)
@@ -396,7 +399,7 @@ def _candidate(
     micro_batches: int,
     hardware: Hardware,
     computing: float,
-) -> Candidate:
+) -> EstimatedConfiguration:
     devices, loading = hardware.devices, space.table.loading(batch, hardware)
     computing *= slowdown(devices, default_jitter(hardware.device))
     waiting = loading.seconds * micro_batches
@@ -405,10 +408,10 @@ def _candidate(
     stage = ZERO_STAGES.get(strategy, 0)
     memory = space.table.memory.bytes(batch, stage, devices, micro_batches > 1, hardware.device)
     memory += space.communicator_bytes(hardware)
-    return Candidate(strategy, batch, micro_batches, devices, seconds, steps * seconds, memory)
+    return EstimatedConfiguration(strategy, batch, micro_batches, devices, seconds, steps * seconds, memory)
 
 
-def _ranked(fitting: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _ranked(fitting: Sequence[EstimatedConfiguration]) -> tuple[EstimatedConfiguration, ...]:
     """By time, but of those about as fast as the fastest the smallest global batch first."""
     if not fitting:
         return ()
@@ -426,7 +429,9 @@ def _configured(
     return Configured(hardware, estimate, candidates.fitting, recomputes, compared=candidates.compared)
 
 
-def _estimated(space: ConfigurationSpace, hardware: Hardware, candidate: Candidate) -> RunConfiguration:
+def _estimated(
+    space: ConfigurationSpace, hardware: Hardware, candidate: EstimatedConfiguration
+) -> RunConfiguration:
     """The configuration of a candidate, its interval from that of plain data parallelism."""
     table = space.sharding.table if ZERO_STAGES.get(candidate.strategy) else space.table
     step = table.replica(candidate.micro_batch, hardware.device)
@@ -464,7 +469,9 @@ def _first_that_holds(space: ConfigurationSpace, chosen: Configured) -> Configur
     return None
 
 
-def _in_full(space: ConfigurationSpace, hardware: Hardware, candidate: Candidate) -> RunConfiguration | None:
+def _in_full(
+    space: ConfigurationSpace, hardware: Hardware, candidate: EstimatedConfiguration
+) -> RunConfiguration | None:
     """The configuration predicted in full; None if it does not fit or cannot be laid out."""
     if not candidate.is_sharded:
         return _with_memory(space, hardware, candidate)
@@ -480,7 +487,7 @@ def _in_full(space: ConfigurationSpace, hardware: Hardware, candidate: Candidate
 
 
 def _with_memory(
-    space: ConfigurationSpace, hardware: Hardware, candidate: Candidate
+    space: ConfigurationSpace, hardware: Hardware, candidate: EstimatedConfiguration
 ) -> RunConfiguration | None:
     """Plain data parallelism, whose time is exact, with its memory simulated."""
     estimate, table = _estimated(space, hardware, candidate), space.table
@@ -502,7 +509,7 @@ def _with_memory(
     return replace(estimate, memory_bytes=memory.bytes, out_of_memory_probability=chance)
 
 
-def _evaluated(table: StepTable, hardware: Hardware, candidate: Candidate) -> Evaluation | None:
+def _evaluated(table: StepTable, hardware: Hardware, candidate: EstimatedConfiguration) -> Evaluation | None:
     from foretrain.prediction.options import Parallelism
     from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
 

@@ -18,7 +18,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part, Quantiles
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
-from foretrain.facts.sheets import Kind
+from foretrain.facts.sheets import FactKind
 from foretrain.jobs.bill import Energy, Price, energy_of_all, price_of_all
 from foretrain.jobs.interruptions import Interrupted, best_interval, interrupted, interruptions, losses
 from foretrain.jobs.options import JobOptions
@@ -45,7 +45,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class StepSummary:
+class RepeatedStep:
     """What a job repeats: time of a step and of its forward pass, samples, and bytes of a checkpoint."""
 
     seconds: Quantiles
@@ -126,7 +126,7 @@ class Job:
 
 
 def job(
-    step: StepSummary, steps: Steps, groups: Sequence[Hardware], options: JobOptions | None = None
+    step: RepeatedStep, steps: Steps, groups: Sequence[Hardware], options: JobOptions | None = None
 ) -> Job:
     """The job of `steps` steps on a cluster: groups of equal nodes that all take part in every step.
 
@@ -151,7 +151,7 @@ def job_of(prediction: Prediction, steps: Steps, options: JobOptions | None = No
     if prediction.split is not None:
         shares = zip(groups, prediction.split.shares, strict=True)
         groups = tuple(replace(each, nodes=share.nodes_used) for each, share in shares if share.nodes_used)
-    step = StepSummary(one.seconds, one.forward_seconds, prediction.update_batch, prediction.state_bytes)
+    step = RepeatedStep(one.seconds, one.forward_seconds, prediction.update_batch, prediction.state_bytes)
     answer = job(step, steps, groups, options)
     idle = nodes - sum(group.nodes for group in groups)
     if not idle:
@@ -167,7 +167,7 @@ def evaluated_each_epoch(options: JobOptions, samples: int | None, global_batch:
     return replace(options, eval_every=math.ceil(samples / global_batch))
 
 
-def job_time(step: StepSummary, steps: Steps, devices: int, nodes: int, options: JobOptions) -> JobTime:
+def job_time(step: RepeatedStep, steps: Steps, devices: int, nodes: int, options: JobOptions) -> JobTime:
     """The time of a job on `devices` devices in `nodes` nodes.
 
     Raises `InvalidRequest` where interruptions come so often that the job never ends.
@@ -242,7 +242,7 @@ def _starting(options: JobOptions) -> Part:
     return _part(STARTING, known.quantiles, f"start-up ({known.kind}: {known.source})")
 
 
-def _training(step: StepSummary, steps: Steps) -> list[Part]:
+def _training(step: RepeatedStep, steps: Steps) -> list[Part]:
     """Steps · step. Uncertain steps (p10 to p50) are a part of their own, which may not be needed."""
     each, count = step.seconds, steps.quantiles
     certain = count.p10 * each.p50
@@ -262,7 +262,7 @@ def _training(step: StepSummary, steps: Steps) -> list[Part]:
     return parts
 
 
-def _evaluating(step: StepSummary, steps: Steps, options: JobOptions) -> list[Part]:
+def _evaluating(step: RepeatedStep, steps: Steps, options: JobOptions) -> list[Part]:
     """Forward passes over the evaluation samples; they err as the steps do."""
     if options.eval_samples is None:
         return []
@@ -272,7 +272,7 @@ def _evaluating(step: StepSummary, steps: Steps, options: JobOptions) -> list[Pa
     return [_part(EVALUATING, seconds, STEP_TIME)]
 
 
-def _seconds_to_save(step: StepSummary, options: JobOptions) -> Quantiles:
+def _seconds_to_save(step: RepeatedStep, options: JobOptions) -> Quantiles:
     """Time of a checkpoint: a fixed part, and its bytes at the rate they are written."""
     rates = _given_or(options.checkpoint_rate, CHECKPOINT_RATE)
     fixed = _given_or(options.checkpoint_fixed_seconds, CHECKPOINT_FIXED)
@@ -287,7 +287,7 @@ def _given_or(given: float | None, name: str) -> Quantiles:
     return default(name).quantiles if given is None else Quantiles(given, given, given)
 
 
-def _steps_between(interval_seconds: float, step: StepSummary, steps: Steps) -> int:
+def _steps_between(interval_seconds: float, step: RepeatedStep, steps: Steps) -> int:
     """Steps from one checkpoint to the next: as many as fit into the interval, at most the whole job."""
     fitting = max(1, round(interval_seconds / step.seconds.p50))
     return min(fitting, math.ceil(steps.quantiles.p50))
@@ -314,7 +314,7 @@ def _notes(
         of = f" of {unpriced}" if len(groups) > 1 else ""
         notes.append(f"price unknown{of}: name the machine as PROVIDER:INSTANCE, or give `usd_per_hour`")
     else:
-        assumed = (one.terms.note for one in price.each if one.terms.kind is Kind.ASSUMED)
+        assumed = (one.terms.note for one in price.each if one.terms.kind is FactKind.ASSUMED)
         notes.extend(dict.fromkeys(assumed))
     if energy is None:
         notes.append("energy and emissions unknown: the power of the device is not known")

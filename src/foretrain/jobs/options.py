@@ -17,7 +17,7 @@ from foretrain.decoding import (
     MONEY,
     SWITCH,
     TEXT,
-    Kind,
+    OptionKind,
     Unreadable,
     number,
     option,
@@ -79,7 +79,13 @@ class LengthOptions(LogContext):
     )
     log: Path | None = option(FILE, "Training log used to predict the steps to `target`.", panel=LENGTH)
     epochs_at: tuple[BatchPoint, ...] = option(
-        Kind("POINTS", "BATCH=EPOCHS, once for each batch", _read_points, many=True),
+        OptionKind(
+            "POINTS",
+            "BATCH=EPOCHS, once for each batch",
+            _read_points,
+            "str | Sequence[str | tuple[int, float]]",
+            many=True,
+        ),
         "Epochs to target at a given global batch size, for two or more of them; replaces `epochs`.",
         default=(),
         panel=LENGTH,

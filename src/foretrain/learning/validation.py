@@ -14,7 +14,7 @@ WORST = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class PredictionComparison:
     """A prediction beside the measured step time of a run.
 
     `error` is predicted / measured - 1: positive where the prediction is too long. `inside` is whether the
@@ -57,8 +57,8 @@ class Validation:
     overall: Accuracy
     by_model: Mapping[str, Accuracy]
     by_device: Mapping[str, Accuracy]
-    worst: tuple[Comparison, ...]
-    runs: tuple[Comparison, ...] = field(repr=False)
+    worst: tuple[PredictionComparison, ...]
+    runs: tuple[PredictionComparison, ...] = field(repr=False)
 
 
 def why_not_comparable(run: Run) -> str:
@@ -76,14 +76,14 @@ def why_not_comparable(run: Run) -> str:
     return ""
 
 
-def compared(run: Run, prediction: PredictionMade) -> Comparison:
+def compared(run: Run, prediction: PredictionMade) -> PredictionComparison:
     """One prediction and one run with a step time."""
     reason = why_not_comparable(run)
     if reason or run.summary is None:
         raise InvalidRequest(f"run {run.id} cannot be compared: {reason}")
     measured = run.summary.seconds
     has_interval = math.isfinite(prediction.p10_seconds) and math.isfinite(prediction.p90_seconds)
-    return Comparison(
+    return PredictionComparison(
         run=run.id,
         model=str(run.setting.get("model", "")),
         device=run.environment.device,
@@ -98,7 +98,7 @@ def compared(run: Run, prediction: PredictionMade) -> Comparison:
     )
 
 
-def accuracy(comparisons: Sequence[Comparison]) -> Accuracy:
+def accuracy(comparisons: Sequence[PredictionComparison]) -> Accuracy:
     """The figures of at least one comparison."""
     errors = [each.error for each in comparisons]
     sizes = sorted(abs(error) for error in errors)
@@ -113,7 +113,7 @@ def accuracy(comparisons: Sequence[Comparison]) -> Accuracy:
     )
 
 
-def validation_of(comparisons: Iterable[Comparison], worst: int = WORST) -> Validation | None:
+def validation_of(comparisons: Iterable[PredictionComparison], worst: int = WORST) -> Validation | None:
     """All figures of some comparisons; None without any."""
     listed = tuple(comparisons)
     if not listed:
@@ -127,14 +127,16 @@ def validation_of(comparisons: Iterable[Comparison], worst: int = WORST) -> Vali
     )
 
 
-def _by(listed: Sequence[Comparison], key: Callable[[Comparison], str]) -> dict[str, Accuracy]:
-    groups: dict[str, list[Comparison]] = {}
+def _by(
+    listed: Sequence[PredictionComparison], key: Callable[[PredictionComparison], str]
+) -> dict[str, Accuracy]:
+    groups: dict[str, list[PredictionComparison]] = {}
     for each in listed:
         groups.setdefault(key(each), []).append(each)
     return {name: accuracy(groups[name]) for name in sorted(groups)}
 
 
-def _misfit(each: Comparison) -> float:
+def _misfit(each: PredictionComparison) -> float:
     """The factor between prediction and measurement, whichever is larger: half is as wrong as double."""
     ratio = each.predicted_seconds / each.measured_seconds
     return max(ratio, 1 / ratio) if ratio > 0 else math.inf

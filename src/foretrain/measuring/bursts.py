@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from foretrain.prediction.resources.bursts import Bursts, bursts_of, within
-from foretrain.store.runs import NODE, OTHER_PROCESSES, Resource, Series
+from foretrain.store.runs import NODE, OTHER_PROCESSES, Resource, ResourceSeries
 
 UTILISATION = (Resource.GPU, Resource.CPU)
 MEMORY = (Resource.GPU_MEMORY_BUSY, Resource.MEMORY)
@@ -21,7 +21,7 @@ RECEIVE = (Resource.RECEIVE,)
 
 
 def four_resources(
-    series: Sequence[Series], *, node: int = 0, window: tuple[float, float] | None = None
+    series: Sequence[ResourceSeries], *, node: int = 0, window: tuple[float, float] | None = None
 ) -> tuple[Bursts, ...]:
     """The bursts of utilisation, memory, transmit and receive of a node, as far as they were sampled.
 
@@ -37,7 +37,7 @@ def four_resources(
     return tuple(described)
 
 
-def series_of(bursts: Bursts, series: Sequence[Series]) -> Series:
+def series_of(bursts: Bursts, series: Sequence[ResourceSeries]) -> ResourceSeries:
     """The samples that bursts were taken from, over the whole run."""
     of_resource = [each for each in series if each.node == bursts.node and each.resource is bursts.resource]
     if bursts.resource in (Resource.TRANSMIT, Resource.RECEIVE):
@@ -49,7 +49,7 @@ def series_of(bursts: Bursts, series: Sequence[Series]) -> Series:
     return chosen
 
 
-def total(series: Sequence[Series], *, mean: bool = False) -> Series:
+def total(series: Sequence[ResourceSeries], *, mean: bool = False) -> ResourceSeries:
     """Series of one resource that share their instants, added up (or averaged) into one of the node."""
     seconds = np.unique(np.concatenate([each.seconds for each in series]))
     values = np.zeros(len(seconds))
@@ -60,7 +60,7 @@ def total(series: Sequence[Series], *, mean: bool = False) -> Series:
     return replace(series[0], worker=NODE, label="", seconds=seconds, values=values)
 
 
-def _of_a_node(series: Iterable[Series], choices: Sequence[Resource]) -> Series | None:
+def _of_a_node(series: Iterable[ResourceSeries], choices: Sequence[Resource]) -> ResourceSeries | None:
     listed = list(series)
     for resource in choices:
         chosen = [

@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import MissingData
-from foretrain.measuring.micro_benchmarks import Timing, works_of
+from foretrain.measuring.micro_benchmarks import OperatorTiming, works_of
 from foretrain.store.runs import Resource
 
 if TYPE_CHECKING:
     from foretrain.measuring.gpus import GpuReader
-    from foretrain.measuring.trials import Trial
+    from foretrain.measuring.trials import OperatorTrial
 
 _MILLISECOND = 1e-3
 _WARM_UP, _FEWEST_RUNS, _MOST_RUNS = 2, 3, 50
@@ -36,13 +36,13 @@ class CudaTimings:
     device_name: str
     driver: str
     torch_version: str
-    timings: tuple[Timing, ...]
+    timings: tuple[OperatorTiming, ...]
     skipped: int
     clock_hertz: tuple[float, float] | None
 
 
 def run_cuda_trials(
-    trials: Sequence[Trial],
+    trials: Sequence[OperatorTrial],
     seconds: float,
     progress: Progress = lambda *_: None,
     cuda: Any = None,
@@ -56,7 +56,7 @@ def run_cuda_trials(
     if not cuda.is_available():
         raise MissingData("torch sees no CUDA device; without one, the CPU is calibrated as `here`")
     torch.manual_seed(0)
-    timings: list[Timing] = []
+    timings: list[OperatorTiming] = []
     clocks: list[float] = []
     skipped = 0
     for index, trial in enumerate(trials):
@@ -81,14 +81,14 @@ def _clocks(gpus: GpuReader | None) -> Iterator[float]:
         yield from (value for resource, _, value in gpus.samples() if resource is Resource.CLOCK)
 
 
-def _timings(trial: Trial, budget: float, cuda: Any, device: str) -> list[Timing]:
+def _timings(trial: OperatorTrial, budget: float, cuda: Any, device: str) -> list[OperatorTiming]:
     """The timings of a trial's forward pass and of each of its backward passes."""
     works = works_of(trial)
     taken = _run(trial, budget, cuda, device)
-    return [Timing(trial.kind, work, seconds) for work, seconds in zip(works, taken, strict=True)]
+    return [OperatorTiming(trial.kind, work, seconds) for work, seconds in zip(works, taken, strict=True)]
 
 
-def _run(trial: Trial, budget: float, cuda: Any, device: str) -> list[float]:
+def _run(trial: OperatorTrial, budget: float, cuda: Any, device: str) -> list[float]:
     import torch
 
     sets = _operand_sets(trial, device)
@@ -109,7 +109,7 @@ def _run(trial: Trial, budget: float, cuda: Any, device: str) -> list[float]:
     return [statistics.median(each[_WARM_UP:]) for each in taken]
 
 
-def _operand_sets(trial: Trial, device: str) -> list[list[Any]]:
+def _operand_sets(trial: OperatorTrial, device: str) -> list[list[Any]]:
     """Operands several times over, so that they do not all come from the cache."""
     first = _operands(trial, device)
     size = sum(tensor.numel() * tensor.element_size() for tensor in first)
@@ -117,7 +117,7 @@ def _operand_sets(trial: Trial, device: str) -> list[list[Any]]:
     return [first, *(_operands(trial, device) for _ in range(count - 1))]
 
 
-def _operands(trial: Trial, device: str) -> list[Any]:
+def _operands(trial: OperatorTrial, device: str) -> list[Any]:
     made = [operand.make(device) for operand in trial.operands]
     for index in trial.differentiated:
         made[index].requires_grad_()

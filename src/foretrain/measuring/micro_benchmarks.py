@@ -18,7 +18,7 @@ from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
 from foretrain.workloads.ops import Work
 
 if TYPE_CHECKING:
-    from foretrain.measuring.trials import Trial
+    from foretrain.measuring.trials import OperatorTrial
 
 SECONDS = 75.0
 """How long all trials together may take by default."""
@@ -39,7 +39,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Timing:
+class OperatorTiming:
     """One piece of work and the seconds it took; `label` is the trial's kind, which may be finer than the
     work's."""
 
@@ -48,7 +48,7 @@ class Timing:
     seconds: float
 
 
-def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -> tuple[Timing, ...]:
+def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -> tuple[OperatorTiming, ...]:
     """Time all trials within about `seconds`; `progress` gets what is run and the share done."""
     try:
         import torch
@@ -63,7 +63,7 @@ def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -
     watch = QuietWatch(torch.get_num_threads())
     watch.wait()
     start = _backward_start()
-    timings: dict[int, list[Timing]] = {}
+    timings: dict[int, list[OperatorTiming]] = {}
     left = list(range(len(every)))
     for attempt in range(_ATTEMPTS):
         left, others = _time_trials(
@@ -80,9 +80,9 @@ def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -
 
 
 def _time_trials(
-    every: Sequence[Trial],
+    every: Sequence[OperatorTrial],
     wanted: Sequence[int],
-    timings: dict[int, list[Timing]],
+    timings: dict[int, list[OperatorTiming]],
     watch: QuietWatch,
     budget: float,
     start: float,
@@ -117,12 +117,12 @@ def _time_trials(
     return disturbed, most
 
 
-def _timings(trial: Trial, budget: float, start: float) -> Iterator[Timing]:
+def _timings(trial: OperatorTrial, budget: float, start: float) -> Iterator[OperatorTiming]:
     """The timings of a trial; `start` is what starting a backward pass takes, once a step in training."""
     forward, *backward = _run(trial, budget)
     own = [forward, *(max(taken - start, _LEAST_SHARE * taken) for taken in backward)]
     for work, seconds in zip(works_of(trial), own, strict=True):
-        yield Timing(trial.kind, work, seconds)
+        yield OperatorTiming(trial.kind, work, seconds)
 
 
 def _backward_start() -> float:
@@ -173,7 +173,7 @@ def fix_allocator_thresholds() -> None:
         options(_TRIM_THRESHOLD, 2 * MMAP_THRESHOLD_BYTES)
 
 
-def works_of(trial: Trial) -> tuple[Work, ...]:
+def works_of(trial: OperatorTrial) -> tuple[Work, ...]:
     """The work of the forward pass and that of each backward pass, as traced on the meta device."""
     import torch
 
@@ -205,7 +205,7 @@ def works_of(trial: Trial) -> tuple[Work, ...]:
     )
 
 
-def _only(works: Sequence[Work], trial: Trial) -> Work:
+def _only(works: Sequence[Work], trial: OperatorTrial) -> Work:
     """The one work of a pass; filling a start state or a gradient with zeros is not counted."""
     main = [work for work in works if work.flop or len(works) == 1] or list(works[-1:])
     assert len(main) == 1, f"{trial.kind}: {[(work.kind, work.direction) for work in works]}"
@@ -214,14 +214,14 @@ def _only(works: Sequence[Work], trial: Trial) -> Work:
     return main[0]
 
 
-def _tensors(trial: Trial, device: str) -> list[Any]:
+def _tensors(trial: OperatorTrial, device: str) -> list[Any]:
     made = [operand.make(device) for operand in trial.operands]
     for index in trial.differentiated:
         made[index].requires_grad_()
     return made
 
 
-def _run(trial: Trial, budget: float) -> list[float]:
+def _run(trial: OperatorTrial, budget: float) -> list[float]:
     """Seconds of the forward pass and of each backward pass."""
     import torch
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData, nearest
 from foretrain.facts.devices import device
-from foretrain.prediction.corrections.timings import Configuration
+from foretrain.prediction.corrections.timings import TimedConfiguration
 from foretrain.workloads.options import ATTENTIONS, PRECISIONS
 
 NEEDED = ("model", "device", "batch", "step_seconds")
@@ -27,7 +27,7 @@ _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
 class StepTiming:
     """One configuration and the time of its step; `row` is the first line of the file that states it."""
 
-    configuration: Configuration
+    configuration: TimedConfiguration
     step_seconds: float
     row: int
 
@@ -37,7 +37,7 @@ def read_timings(file: Path) -> tuple[StepTiming, ...]:
 
     A malformed file raises `InvalidData` with the line and what would be right there.
     """
-    by_configuration: dict[Configuration, list[StepTiming]] = {}
+    by_configuration: dict[TimedConfiguration, list[StepTiming]] = {}
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             lines = csv.DictReader(stream)
@@ -86,7 +86,7 @@ def _timing(file: Path, row: int, line: Mapping[str | None, Any]) -> StepTiming:
         if absent:
             raise InvalidRequest(f"{', '.join(absent)} is empty; every row must have {', '.join(NEEDED)}")
         seconds = chosen.pop("step_seconds")
-        return StepTiming(Configuration(**chosen), seconds, row)
+        return StepTiming(TimedConfiguration(**chosen), seconds, row)
     except ForetrainError as error:
         raise InvalidData(str(file), str(error), row) from error
 

@@ -1,9 +1,9 @@
 """What the micro-benchmark runs: real torch operators, forward and backward, in sizes training uses.
 
-A `Trial` is one function of a few tensors. Run on the meta device it shows which piece of work it is, in the
-words the operator models read; run on the CPU it takes time. Sizes are spread over what decides the speed of
-each kind (depth and width of products, channels and positions of convolutions, bytes against the caches) and
-are not those of any one model.
+An `OperatorTrial` is one function of a few tensors. Run on the meta device it shows which piece of work it
+is, in the words the operator models read; run on the CPU it takes time. Sizes are spread over what decides
+the speed of each kind (depth and width of products, channels and positions of convolutions, bytes against
+the caches) and are not those of any one model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Trial:
+class OperatorTrial:
     """A function of operands; each group of operands in `gradients` is a backward pass timed apart."""
 
     kind: str
@@ -54,7 +54,7 @@ class Trial:
         return frozenset(index for group in self.gradients for index in group)
 
 
-def trials() -> tuple[Trial, ...]:
+def trials() -> tuple[OperatorTrial, ...]:
     """All of them, the ones that matter most first."""
     return (
         *_products(), *_convolutions(), *_batched_products(), *_pointwise(), *_norms(), *_softmaxes(),
@@ -63,7 +63,7 @@ def trials() -> tuple[Trial, ...]:
     )  # fmt: skip
 
 
-def _products() -> Iterator[Trial]:
+def _products() -> Iterator[OperatorTrial]:
     """Linear layers with a bias, as (tokens, in, out)."""
     for tokens, inputs, outputs in (
         (256, 768, 3072), (256, 3072, 768), (256, 768, 768), (1024, 512, 2048), (1024, 1024, 1024),
@@ -72,15 +72,15 @@ def _products() -> Iterator[Trial]:
     ):  # fmt: skip
         weight = Operand((outputs, inputs), weight=True)
         bias = Operand((outputs,), weight=True)
-        yield Trial("linear", functional.linear, (Operand((tokens, inputs)), weight, bias), _EACH)
+        yield OperatorTrial("linear", functional.linear, (Operand((tokens, inputs)), weight, bias), _EACH)
 
 
-def _batched_products() -> Iterator[Trial]:
+def _batched_products() -> Iterator[OperatorTrial]:
     for batch, m, n, k in (
         (24, 128, 128, 64), (24, 128, 64, 128), (96, 64, 64, 64), (12, 384, 384, 64), (12, 384, 64, 384),
         (64, 50, 50, 512), (16, 256, 256, 128), (384, 32, 32, 64), (8, 16, 16, 16),
     ):  # fmt: skip
-        yield Trial("matmul", torch.bmm, (Operand((batch, m, k)), Operand((batch, k, n))), _EACH)
+        yield OperatorTrial("matmul", torch.bmm, (Operand((batch, m, k)), Operand((batch, k, n))), _EACH)
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ class _Convolve:
 
 def _convolution(
     batch: int, inputs: int, outputs: int, size: int, kernel: int, stride: int = 1, groups: int = 1
-) -> Trial:
+) -> OperatorTrial:
     weight = Operand((outputs, inputs // groups, kernel, kernel), weight=True)
     images = Operand((batch, inputs, size, size))
-    return Trial("convolution", _Convolve(stride, kernel // 2, groups), (images, weight), _EACH)
+    return OperatorTrial("convolution", _Convolve(stride, kernel // 2, groups), (images, weight), _EACH)
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ class _ConvolveSequence:
         return functional.conv1d(sequences, weight, None, 1, self.padding)
 
 
-def _sequence_convolution(batch: int, inputs: int, outputs: int, length: int, kernel: int) -> Trial:
+def _sequence_convolution(batch: int, inputs: int, outputs: int, length: int, kernel: int) -> OperatorTrial:
     operands = (Operand((batch, inputs, length)), Operand((outputs, inputs, kernel), weight=True))
-    return Trial("convolution", _ConvolveSequence(kernel // 2), operands, _EACH)
+    return OperatorTrial("convolution", _ConvolveSequence(kernel // 2), operands, _EACH)
 
 
-def _convolutions() -> Iterator[Trial]:
+def _convolutions() -> Iterator[OperatorTrial]:
     """Dense, pointwise, first layers, sequences, grouped, depthwise.
 
     Shapes are (batch, in, out, size, kernel, stride).
@@ -159,16 +159,16 @@ _SIZES = (64, 2**13, 2**16, 2**18, 2**20, 2**22, 7 * 2**20, 2**24)
 """Elements, from what is only overhead over what fits no cache to what is mapped anew each time."""
 
 
-def _pointwise() -> Iterator[Trial]:
+def _pointwise() -> Iterator[OperatorTrial]:
     for elements in _SIZES:
         one = (Operand((elements,)),)
-        yield Trial("elementwise", torch.relu, one, ((0,),))
-        yield Trial("elementwise", torch.add, one * 2)
-        yield Trial("elementwise", torch.mul, one * 2, ((0,),))
+        yield OperatorTrial("elementwise", torch.relu, one, ((0,),))
+        yield OperatorTrial("elementwise", torch.add, one * 2)
+        yield OperatorTrial("elementwise", torch.mul, one * 2, ((0,),))
         if elements <= 2**22:
-            yield Trial("elementwise", functional.gelu, one, ((0,),))
-            yield Trial("elementwise", torch.tanh, one, ((0,),))
-            yield Trial("elementwise", functional.silu, one, ((0,),))
+            yield OperatorTrial("elementwise", functional.gelu, one, ((0,),))
+            yield OperatorTrial("elementwise", torch.tanh, one, ((0,),))
+            yield OperatorTrial("elementwise", functional.silu, one, ((0,),))
 
 
 def _batch_norm(images: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ def _group_norm(images: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return functional.group_norm(images, 8, scale, shift)
 
 
-def _norms() -> Iterator[Trial]:
+def _norms() -> Iterator[OperatorTrial]:
     everything = ((0, 1, 2),)
     for batch, channels, size in (
         (8, 64, 112), (8, 64, 56), (4, 128, 56), (8, 256, 14), (8, 512, 7), (16, 16, 32), (2, 1024, 14),
@@ -191,12 +191,16 @@ def _norms() -> Iterator[Trial]:
     ):  # fmt: skip
         affine = Operand((channels,), weight=True)
         images = Operand((batch, channels, size, size))
-        yield Trial("normalisation", _batch_norm, (images, affine, affine, affine, affine), everything)
+        yield OperatorTrial(
+            "normalisation", _batch_norm, (images, affine, affine, affine, affine), everything
+        )
         if channels <= 128:
-            yield Trial("normalisation", _group_norm, (images, affine, affine), everything)
+            yield OperatorTrial("normalisation", _group_norm, (images, affine, affine), everything)
     for rows, length in ((256, 768), (1024, 768), (4096, 768), (64, 512), (2048, 128), (8, 256)):
         affine = Operand((length,), weight=True)
-        yield Trial("normalisation", _layer_norm, (Operand((rows, length)), affine, affine), everything)
+        yield OperatorTrial(
+            "normalisation", _layer_norm, (Operand((rows, length)), affine, affine), everything
+        )
 
 
 def _last_softmax(scores: Tensor) -> Tensor:
@@ -207,11 +211,11 @@ def _log_softmax(logits: Tensor) -> Tensor:
     return torch.log_softmax(logits, -1)
 
 
-def _softmaxes() -> Iterator[Trial]:
+def _softmaxes() -> Iterator[OperatorTrial]:
     for rows, length in ((3072, 128), (6144, 512), (8192, 64), (64, 64)):
-        yield Trial("softmax", _last_softmax, (Operand((rows, length)),), ((0,),))
+        yield OperatorTrial("softmax", _last_softmax, (Operand((rows, length)),), ((0,),))
     for rows, length in ((128, 1000), (200, 20000), (8, 10)):
-        yield Trial("softmax", _log_softmax, (Operand((rows, length)),), ((0,),))
+        yield OperatorTrial("softmax", _log_softmax, (Operand((rows, length)),), ((0,),))
 
 
 @dataclass(frozen=True)
@@ -234,7 +238,7 @@ class _Recur:
         return outputs
 
 
-def _recurrent() -> Iterator[Trial]:
+def _recurrent() -> Iterator[OperatorTrial]:
     for mode, steps, batch, inputs, hidden, layers, both in (
         ("lstm", 40, 16, 512, 512, 1, False), ("lstm", 40, 64, 512, 512, 1, False),
         ("lstm", 24, 16, 256, 256, 2, False), ("lstm", 20, 4, 128, 128, 1, True),
@@ -256,7 +260,7 @@ def _recurrent() -> Iterator[Trial]:
                 weights += [Operand(shape, weight=True) for shape in shapes]
         operands = (Operand((steps, batch, inputs)), *weights)
         everything = (tuple(range(len(operands))),)
-        yield Trial("rnn", _Recur(mode, hidden, layers, both), operands, everything)
+        yield OperatorTrial("rnn", _Recur(mode, hidden, layers, both), operands, everything)
 
 
 @dataclass(frozen=True)
@@ -270,14 +274,14 @@ class _Attend:
         )
 
 
-def _attention() -> Iterator[Trial]:
+def _attention() -> Iterator[OperatorTrial]:
     for batch, heads, tokens, width, causal in (
         (2, 12, 128, 64, False), (2, 12, 512, 64, False), (4, 8, 197, 64, False), (2, 12, 256, 64, True),
         (1, 16, 512, 128, True), (4, 4, 64, 32, False),
     ):  # fmt: skip
         operands = (Operand((batch, heads, tokens, width)),) * 3
-        yield Trial("attention", _Attend(causal), operands, ((0, 1, 2),))
-        yield Trial("attention with dropout", _Attend(causal, 0.1), operands, ((0, 1, 2),))
+        yield OperatorTrial("attention", _Attend(causal), operands, ((0, 1, 2),))
+        yield OperatorTrial("attention with dropout", _Attend(causal, 0.1), operands, ((0, 1, 2),))
 
 
 @dataclass(frozen=True)
@@ -297,13 +301,13 @@ def _global_pool(images: Tensor) -> Tensor:
     return functional.adaptive_avg_pool2d(images, 7)
 
 
-def _pooling() -> Iterator[Trial]:
+def _pooling() -> Iterator[OperatorTrial]:
     for batch, channels, size in ((8, 64, 112), (8, 64, 56), (4, 256, 28), (2, 16, 14)):
         images = (Operand((batch, channels, size, size)),)
-        yield Trial("pooling", _MaxPool(3, 2), images, ((0,),))
-        yield Trial("pooling", _MaxPool(2, 2), images, ((0,),))
-        yield Trial("pooling", _mean_pool, images, ((0,),))
-        yield Trial("pooling", _global_pool, images, ((0,),))
+        yield OperatorTrial("pooling", _MaxPool(3, 2), images, ((0,),))
+        yield OperatorTrial("pooling", _MaxPool(2, 2), images, ((0,),))
+        yield OperatorTrial("pooling", _mean_pool, images, ((0,),))
+        yield OperatorTrial("pooling", _global_pool, images, ((0,),))
 
 
 def _look_up(table: Tensor, ids: Tensor) -> Tensor:
@@ -314,40 +318,40 @@ def _log_likelihood(log_probabilities: Tensor, targets: Tensor) -> Tensor:
     return functional.nll_loss(log_probabilities, targets)
 
 
-def _lookups() -> Iterator[Trial]:
+def _lookups() -> Iterator[OperatorTrial]:
     for rows, width, tokens in ((30000, 512, 256), (30000, 768, 1024), (1000, 256, 64), (10000, 64, 4096)):
         table, ids = Operand((rows, width), weight=True), Operand((tokens,), below=rows)
-        yield Trial("embedding", _look_up, (table, ids), ((0,),))
+        yield OperatorTrial("embedding", _look_up, (table, ids), ((0,),))
     for rows, classes in ((256, 30000), (128, 1000), (16, 10)):
         logits, targets = Operand((rows, classes)), Operand((rows,), below=classes)
-        yield Trial("loss", _log_likelihood, (logits, targets), ((0,),))
+        yield OperatorTrial("loss", _log_likelihood, (logits, targets), ((0,),))
     for rows, width, picked in ((1000, 768, 256), (20000, 64, 8192), (64, 16, 16)):
         source, ids = Operand((rows, width)), Operand((picked,), below=rows)
-        yield Trial("gather", lambda source, ids: source.index_select(0, ids), (source, ids))
+        yield OperatorTrial("gather", lambda source, ids: source.index_select(0, ids), (source, ids))
 
 
-def _dropouts() -> Iterator[Trial]:
+def _dropouts() -> Iterator[OperatorTrial]:
     for elements in (2**13, 2**16, 2**19, 2**22):
-        yield Trial("dropout", lambda x: functional.dropout(x, 0.1), (Operand((elements,)),), ((0,),))
-        yield Trial("random", torch.rand_like, (Operand((elements,)),))
+        yield OperatorTrial("dropout", lambda x: functional.dropout(x, 0.1), (Operand((elements,)),), ((0,),))
+        yield OperatorTrial("random", torch.rand_like, (Operand((elements,)),))
 
 
-def _reductions() -> Iterator[Trial]:
+def _reductions() -> Iterator[OperatorTrial]:
     for rows, length in ((256, 768), (256, 3072), (4096, 768), (16, 64), (2048, 4096)):
-        yield Trial("reduction", lambda x: x.sum(0), (Operand((rows, length)),))
-        yield Trial("reduction", lambda x: x.mean(-1), (Operand((rows, length)),))
+        yield OperatorTrial("reduction", lambda x: x.sum(0), (Operand((rows, length)),))
+        yield OperatorTrial("reduction", lambda x: x.mean(-1), (Operand((rows, length)),))
 
 
-def _copies() -> Iterator[Trial]:
+def _copies() -> Iterator[OperatorTrial]:
     for batch, heads, tokens, width in ((2, 12, 128, 64), (2, 12, 512, 64), (8, 8, 64, 32), (8, 56, 64, 56)):
         swapped = Operand((batch, heads, tokens, width))
-        yield Trial("copy", lambda x: x.transpose(1, 2).contiguous(), (swapped,))
+        yield OperatorTrial("copy", lambda x: x.transpose(1, 2).contiguous(), (swapped,))
     for elements in _SIZES[1:]:
-        yield Trial("copy", torch.clone, (Operand((elements,)),))
-        yield Trial("copy", torch.zeros_like, (Operand((elements,)),))
+        yield OperatorTrial("copy", torch.clone, (Operand((elements,)),))
+        yield OperatorTrial("copy", torch.zeros_like, (Operand((elements,)),))
     for batch, channels, size in ((8, 64, 56), (8, 256, 14), (2, 32, 28)):
         half = Operand((batch, channels, size, size))
-        yield Trial("copy", lambda a, b: torch.cat((a, b), 1), (half, half))
+        yield OperatorTrial("copy", lambda a, b: torch.cat((a, b), 1), (half, half))
 
 
 _LAYERS = (
@@ -365,34 +369,34 @@ _LAYERS = (
 """Shapes of a list of parameters, large and small by turns."""
 
 
-def _updates() -> Iterator[Trial]:
+def _updates() -> Iterator[OperatorTrial]:
     for repeats, factor in ((1, 1), (4, 1), (2, 3), (6, 2)):
         shapes = [(shape[0] * factor, *shape[1:]) for shape in _LAYERS] * repeats
         one = tuple(Operand(shape, weight=True) for shape in shapes)
         count = len(one)
-        yield Trial("optimizer", lambda *a: torch._foreach_mul_(a, 0.999), one, phase=Phase.OPTIMIZER)
-        yield Trial(
+        yield OperatorTrial("optimizer", lambda *a: torch._foreach_mul_(a, 0.999), one, phase=Phase.OPTIMIZER)
+        yield OperatorTrial(
             "optimizer",
             lambda *a, n=count: torch._foreach_add_(a[:n], a[n:], alpha=1e-6),
             one * 2,
             phase=Phase.OPTIMIZER,
         )
-        yield Trial(
+        yield OperatorTrial(
             "optimizer",
             lambda *a, n=count: torch._foreach_addcmul_(a[:n], a[n : 2 * n], a[n : 2 * n], 1e-6),
             one * 2,
             phase=Phase.OPTIMIZER,
         )
-        yield Trial("optimizer", lambda *a: torch._foreach_abs(a), one, phase=Phase.OPTIMIZER)
+        yield OperatorTrial("optimizer", lambda *a: torch._foreach_abs(a), one, phase=Phase.OPTIMIZER)
 
 
 def _upsample(images: Tensor) -> Tensor:
     return functional.interpolate(images, scale_factor=2, mode="nearest")
 
 
-def _others() -> Iterator[Trial]:
+def _others() -> Iterator[OperatorTrial]:
     for batch, channels, size in ((4, 64, 28), (2, 256, 14)):
-        yield Trial("resample", _upsample, (Operand((batch, channels, size, size)),), ((0,),))
+        yield OperatorTrial("resample", _upsample, (Operand((batch, channels, size, size)),), ((0,),))
     for rows, length in ((128, 1000), (16, 20000)):
-        yield Trial("sort", lambda x: torch.sort(x)[0], (Operand((rows, length)),))
-        yield Trial("scan", lambda x: x.cumsum(-1), (Operand((rows, length)),))
+        yield OperatorTrial("sort", lambda x: torch.sort(x)[0], (Operand((rows, length)),))
+        yield OperatorTrial("scan", lambda x: x.cumsum(-1), (Operand((rows, length)),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrain.decoding import FILE, SWITCH, TEXT, Kind, number, option, whole_number
+from foretrain.decoding import FILE, SWITCH, TEXT, OptionKind, number, option, whole_number
 from foretrain.errors import InvalidRequest
 from foretrain.panels import COST, INPUT, MACHINES, PARALLELISM, STEP
 from foretrain.workloads.options import MOST_SAMPLES, YAML_SUFFIXES
@@ -21,7 +21,7 @@ def _hardware_beside(name: str, folder: Path) -> str:
     return str(folder / name) if name.endswith(YAML_SUFFIXES) else name
 
 
-HARDWARE = Kind("HARDWARE", f"hardware: {HARDWARE_FORMS}", TEXT.read, beside=_hardware_beside)
+HARDWARE = OptionKind("HARDWARE", f"hardware: {HARDWARE_FORMS}", TEXT.read, beside=_hardware_beside)
 
 
 def strategy_help() -> str:

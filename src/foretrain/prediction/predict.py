@@ -39,6 +39,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import Knowledge, only_precision
 from foretrain.prediction.options import Parallelism
+from foretrain.prediction.resolving import PRECISION, WEIGHTS, fixed_precision, resolve
 from foretrain.prediction.scenario import (
     Evaluation,
     Scenario,
@@ -51,7 +52,6 @@ from foretrain.prediction.scenario import (
 )
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.spread import KnowledgeClass
-from foretrain.prediction.strategies.mixed_precision import PRECISION, WEIGHTS, fixed_precision, on_devices
 from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
@@ -72,8 +72,9 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
     """What a training step takes; `Infeasible` if no configuration satisfies the scenario."""
     devices = [group.device for group in scenario.cluster.groups]
     only = only_precision(scenario.cost_model, devices[0])
-    workload = on_devices(scenario.workload, devices, only)
-    answer = _predicted(replace(scenario, workload=fixed_precision(workload)))
+    usual = resolve(scenario.workload, devices) if only is None else scenario.workload
+    workload = fixed_precision(usual, only)
+    answer = _predicted(replace(scenario, workload=workload))
     if isinstance(answer, Infeasible) or PRECISION not in scenario.workload.left_open:
         return answer
     on = " and ".join(dict.fromkeys(device.id for device in devices))
@@ -85,7 +86,7 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
 def evaluated(scenario: Scenario) -> Evaluation:
     """The step of a scenario on equal nodes whose strategy is given, without an answer around it."""
     hardware = scenario.cluster.groups[0]
-    workload = fixed_precision(on_devices(scenario.workload, (hardware.device,)))
+    workload = fixed_precision(resolve(scenario.workload, (hardware.device,)))
     model = cost_model(scenario.cost_model, workload)
     context = step_context(workload, hardware, scenario.parallelism, model, scenario.input)
     return evaluate(context, configured(context, scenario.parallelism))

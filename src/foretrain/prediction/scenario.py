@@ -28,14 +28,14 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.spread import KnowledgeClass, StepTraits, traits_of, with_spread
+from foretrain.prediction.resolving import resolve, storage_of
+from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.step.offload import offload_estimate, paging_estimate
-from foretrain.prediction.step.parallel import Environment, ParallelStep, parallel_step
+from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, parallel_step
 from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.mixed_precision import on_devices, under
 from foretrain.prediction.strategies.strategy import AUTO, strategy_of
 from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
 from foretrain.workloads.graph import Graph
@@ -69,7 +69,7 @@ class StepContext:
 
     workload: Workload
     hardware: Hardware
-    environment: Environment
+    environment: StepEnvironment
     input: InputOptions
     jitter: float = 0.0
 
@@ -203,9 +203,9 @@ def step_context(
     input_options: InputOptions,
 ) -> StepContext:
     """A workload on equal nodes, in the usual precision of their devices unless it was given."""
-    workload = on_devices(workload, (hardware.device,))
+    workload = resolve(workload, (hardware.device,))
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
-    environment = Environment(hardware.device, network_of(hardware, links, network), cost_model)
+    environment = StepEnvironment(hardware.device, network_of(hardware, links, network), cost_model)
     jitter = jitter_on(parallelism, hardware.device)
     return StepContext(workload, hardware, environment, input_options, jitter)
 
@@ -271,7 +271,8 @@ def evaluate(
     context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph | None = None
 ) -> Evaluation:
     """The step of a workload in one configuration; `executed`, if given, is its micro-batch."""
-    context = replace(context, workload=under(context.workload, configuration.layout))
+    workload = resolve(context.workload, storage=storage_of(configuration.layout))
+    context = replace(context, workload=workload)
     _refuse_impossible(context.workload.options, configuration)
     executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
     graph = executed.graph
@@ -373,7 +374,7 @@ def evaluation_of(
 
 def _error_traits(
     context: StepContext, configuration: StepConfiguration, graph: Graph, step: ParallelStep
-) -> StepTraits:
+) -> SpreadTraits:
     seconds = step.estimate.value
     share = step.run.waiting_seconds / seconds if seconds else 0.0
     return traits_of(graph, step.priced, context.environment.device, configuration.layout.devices, share)

@@ -84,7 +84,7 @@ def _class_of(device_id: str, family: str, vendor: str, generation: str, unit: s
 
 
 @dataclass(frozen=True, slots=True)
-class StepTraits:
+class SpreadTraits:
     """What the spread of a step depends on. `launch_share` is the share the GPU waits for launches."""
 
     known: KnowledgeClass
@@ -116,7 +116,7 @@ class StepTraits:
 
 def traits_of(
     graph: Graph, step: PricedStep, device: Device, count: int = 1, launch_share: float = 0.0
-) -> StepTraits:
+) -> SpreadTraits:
     """The traits of a step of `graph`, one micro-batch of the whole model, on `count` devices."""
     precision = graph.options.precision
     known = knowledge_class(device, precision)
@@ -124,7 +124,7 @@ def traits_of(
         known = KnowledgeClass.MEASURED
     elif not step.is_shipped and step.knowledge is Knowledge.EXTRAPOLATED:  # the roofline, say
         known = KnowledgeClass.DATA_SHEET
-    return StepTraits(
+    return SpreadTraits(
         known,
         precision,
         count,
@@ -135,7 +135,7 @@ def traits_of(
     )
 
 
-def with_spread(estimate: Estimate, step: PricedStep, traits: StepTraits, device: Device) -> Estimate:
+def with_spread(estimate: Estimate, step: PricedStep, traits: SpreadTraits, device: Device) -> Estimate:
     """An estimate at least as uncertain as sources differ; the user's own timings of it narrow that.
 
     Only steps that the shipped models of GPUs price were judged on other sources.
@@ -163,12 +163,12 @@ class Spread:
     surprise: Mapping[str, float]
     within: float = 0.5
 
-    def logs(self, traits: StepTraits) -> tuple[float, float]:
+    def logs(self, traits: SpreadTraits) -> tuple[float, float]:
         """Distances of p10 and p90 from the median, in logarithms of the time."""
         sigma = math.exp(math.fsum(self.weights.get(k, 0.0) * v for k, v in traits.features().items()))
         return min(self.below * sigma, _LARGEST_LOG), min(self.above * sigma, _LARGEST_LOG)
 
-    def apply(self, estimate: Estimate, traits: StepTraits, narrowing: float = 1.0) -> Estimate:
+    def apply(self, estimate: Estimate, traits: SpreadTraits, narrowing: float = 1.0) -> Estimate:
         """An estimate at least as uncertain as sources differ; the user's timings narrow that."""
         below, above = (narrowing * each for each in self.logs(traits))
         return estimate.at_least(1 - math.exp(-below), math.exp(above) - 1)

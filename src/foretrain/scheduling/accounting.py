@@ -18,7 +18,7 @@ from typing import Any
 
 from foretrain.answers import Answer
 from foretrain.encoding import encode
-from foretrain.scheduling.problem import Job, NodeType
+from foretrain.scheduling.problem import NodeType, SubmittedJob
 from foretrain.scheduling.state import NodeState, month_of
 from foretrain.units import format_duration, format_money
 
@@ -132,7 +132,7 @@ def decision_times(seconds: Sequence[float]) -> DecisionTimes:
     return DecisionTimes(len(ordered), middle, late, ordered[-1])
 
 
-def finished(job: Job, start: float, finish: float, ledger: Ledger, starts: int) -> JobOutcome:
+def finished(job: SubmittedJob, start: float, finish: float, ledger: Ledger, starts: int) -> JobOutcome:
     """The outcome of a job that completed."""
     late = finish - job.deadline_seconds
     late = late if late > ON_TIME_SECONDS else 0.0

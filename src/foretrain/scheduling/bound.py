@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import ForetrainError
-from foretrain.scheduling.problem import Configuration, Fleet, Job, Problem, runnable
+from foretrain.scheduling.problem import Configuration, Fleet, Problem, SubmittedJob, runnable
 
 _INTERVALS = 100
 _ROUNDING = 1e-6
@@ -57,7 +57,7 @@ class BoundFailed(ForetrainError):
 class _Choices:
     """The configurations of a job that are not dominated; all amounts are for the whole job."""
 
-    job: Job
+    job: SubmittedJob
     seconds: Array
     usd: Array
     node_seconds: Array
@@ -81,7 +81,7 @@ def lower_bound_usd(problem: Problem, intervals: int = _INTERVALS) -> float:
     return program.solve()
 
 
-def _is_accepted(job: Job, fleet: Fleet) -> bool:
+def _is_accepted(job: SubmittedJob, fleet: Fleet) -> bool:
     configurations = runnable(job, fleet)
     least = min(
         (job.seconds[each] * _usd_per_second(each, fleet) for each in configurations), default=math.inf
@@ -106,7 +106,7 @@ def _kinds_of_nodes(fleet: Fleet) -> list[int]:
     return [numbers[kind] for kind in kinds]
 
 
-def _choices(job: Job, fleet: Fleet, kinds: Sequence[int]) -> _Choices:
+def _choices(job: SubmittedJob, fleet: Fleet, kinds: Sequence[int]) -> _Choices:
     kind_of = {name: kinds[index] for index, group in enumerate(fleet.groups) for name in group.types}
     rows = sorted(
         (
@@ -180,7 +180,7 @@ class _Program:
                 self._upper.add(row, work[position][here], choices.node_seconds[here])
         self._add_lateness(job, periods, work, lateness)
 
-    def _add_lateness(self, job: Job, periods: range, work: Numbers, lateness: int) -> None:
+    def _add_lateness(self, job: SubmittedJob, periods: range, work: Numbers, lateness: int) -> None:
         """Shares left at the ends of intervals from the deadline on, and the lateness that follows."""
         due = max(job.deadline_seconds, job.submit_seconds)
         late = max(int(np.searchsorted(self._ends, due - 1e-9, side="left")) - periods[0], 0)

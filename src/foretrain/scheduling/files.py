@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from foretrain.decoding import (
     MONEY,
     TEXT,
-    Kind,
+    OptionKind,
     Unreadable,
     build,
     number,
@@ -37,7 +37,7 @@ from foretrain.decoding import (
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.estimates import Quantiles
 from foretrain.scheduling.decision import Decision, NodeLoad, violations
-from foretrain.scheduling.problem import Configuration, Job, Problem, Switching, runnable
+from foretrain.scheduling.problem import Configuration, Problem, SubmittedJob, Switching, runnable
 from foretrain.scheduling.state import JobState, NodeState, Running, State
 
 T = TypeVar("T")
@@ -83,11 +83,11 @@ def _read_running_on(value: Any) -> RunningOn:
     return RunningOn(Configuration(match[1], int(match[2]), len(nodes)), nodes)
 
 
-RUNNING_ON = Kind(
+RUNNING_ON = OptionKind(
     "TYPE:GPUS@NODE", "NODE_TYPE:GPUS@NODE, e.g. NC24:2@0 or, on two nodes, NC24:4@0+1", _read_running_on
 )
-YES_NO = Kind("YES|NO", "yes or no", _read_yes_no)
-NAME = Kind("NAME", "a name", _read_name)
+YES_NO = OptionKind("YES|NO", "yes or no", _read_yes_no)
+NAME = OptionKind("NAME", "a name", _read_name)
 _SECONDS = number(at_least=0)
 
 
@@ -249,9 +249,9 @@ def middle_spread(relative: Collection[tuple[float, float]]) -> Quantiles:
     return Quantiles(low[len(low) // 2], 1.0, high[len(high) // 2])
 
 
-def job_from(entry: JobEntry, times: JobTimes) -> Job:
+def job_from(entry: JobEntry, times: JobTimes) -> SubmittedJob:
     """The job of an entry, with its times; on several nodes only up to its `max_nodes`, if it has one."""
-    return Job(
+    return SubmittedJob(
         name=entry.job,
         submit_seconds=entry.submit_seconds,
         deadline_seconds=entry.deadline_seconds,
@@ -385,7 +385,7 @@ def present_state(problem: Problem, entries: Iterable[JobEntry], now: float) -> 
     return state
 
 
-def _job_state(job: Job, entry: JobEntry, now: float) -> JobState:
+def _job_state(job: SubmittedJob, entry: JobEntry, now: float) -> JobState:
     running = None
     if entry.running_on is not None:
         if entry.running_on.configuration not in job.seconds:

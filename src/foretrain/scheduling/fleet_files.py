@@ -21,7 +21,7 @@ from foretrain.decoding import (
     MONEY,
     SECONDS,
     TEXT,
-    Kind,
+    OptionKind,
     Unreadable,
     choice,
     decode,
@@ -96,7 +96,7 @@ class _Caps:
 
     month: float | None = option(MONEY, "Most that all may spend in 30 days.")
     users: Mapping[str, float] | None = option(
-        Kind("MAP", "amounts by user, e.g. {alice: 200usd}", _amounts), "By user."
+        OptionKind("MAP", "amounts by user, e.g. {alice: 200usd}", _amounts), "By user."
     )
 
 
@@ -128,7 +128,9 @@ class _Contents:
     """A cluster file, as it is written."""
 
     node_types: Mapping[str, NodeTypeEntry] = option(
-        Kind("MAP", "node types by name, e.g. {NC6: {gpu: k80, gpus: 1, usd_per_hour: 0.56}}", _read_types),
+        OptionKind(
+            "MAP", "node types by name, e.g. {NC6: {gpu: k80, gpus: 1, usd_per_hour: 0.56}}", _read_types
+        ),
         "Kinds of nodes.",
         required=True,
     )
@@ -136,8 +138,11 @@ class _Contents:
     nodes: tuple[_Owned, ...] = option(
         records(_Owned, "{type: server, count: 2}"), "Owned nodes.", default=()
     )
-    caps: _Caps = option(Kind("MAP", "{month: 500usd, users: {alice: 200usd}}", _read_caps), "Most to spend.",
-                         default=_Caps())  # fmt: skip
+    caps: _Caps = option(
+        OptionKind("MAP", "{month: 500usd, users: {alice: 200usd}}", _read_caps),
+        "Most to spend.",
+        default=_Caps(),
+    )
     price_changes: tuple[_Change, ...] = option(
         records(_Change, "{at: 6h, type: NC6, usd_per_hour: 0.30}"), "Prices that change.", default=()
     )

@@ -17,7 +17,7 @@ from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.estimates import Quantiles
 from foretrain.scheduling.decision import Decision, place_loads, violations
-from foretrain.scheduling.loop import EventKind, InvalidDecision, Policy, Step, drive
+from foretrain.scheduling.loop import EventKind, InvalidDecision, LoopTurn, Policy, drive
 from foretrain.scheduling.policies.catalogue import policies
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.simulation import Disturbances, PriceChange, Simulation
@@ -62,11 +62,11 @@ class JobForecast:
     execution_usd: Quantiles
     tardiness_usd: Quantiles
     on_time: float
-    reason: Reason
+    reason: ForecastReason
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class ScheduleWhatIf:
     """What a job would change if it were submitted now: its own forecast, and that of others."""
 
     job: JobForecast
@@ -85,7 +85,7 @@ class Schedule(Answer):
     jobs: tuple[JobForecast, ...]
     total_usd: float
     unfit: Mapping[str, str]
-    what_if: WhatIf | None = None
+    what_if: ScheduleWhatIf | None = None
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _plain(each: JobForecast) -> dict[str, Any]:
     }
 
 
-def _plain_what_if(answer: WhatIf) -> dict[str, Any]:
+def _plain_what_if(answer: ScheduleWhatIf) -> dict[str, Any]:
     return {
         "job": _plain(answer.job),
         "added_usd": answer.added_usd,
@@ -180,7 +180,7 @@ def schedule(
     )
 
 
-def what_if(before: Schedule, after: Schedule, job: str) -> WhatIf:
+def what_if(before: Schedule, after: Schedule, job: str) -> ScheduleWhatIf:
     """What a job adds: `after` is the schedule with it."""
     ends = {each.job: each.end_seconds.p50 for each in before.jobs}
     delayed = [
@@ -189,7 +189,9 @@ def what_if(before: Schedule, after: Schedule, job: str) -> WhatIf:
         if each.job in ends and abs(each.end_seconds.p50 - ends[each.job]) >= 1
     ]
     own = next(each for each in after.jobs if each.job == job)
-    return WhatIf(own, after.total_usd - before.total_usd, tuple(sorted(delayed, key=lambda each: -each[1])))
+    return ScheduleWhatIf(
+        own, after.total_usd - before.total_usd, tuple(sorted(delayed, key=lambda each: -each[1]))
+    )
 
 
 def _is_exact(state: State) -> bool:
@@ -205,7 +207,7 @@ def _course(state: State, decision: Decision, policy: Policy, disturbances: Dist
     for name in decision.configurations():
         starts.setdefault(name, (state.now, ""))
 
-    def note(step: Step) -> None:
+    def note(step: LoopTurn) -> None:
         for name in step.decision.configurations():
             if name not in starts:
                 starts[name] = (step.event.seconds, _event_text(step))
@@ -234,7 +236,7 @@ def _with_drawn_paces(state: State, disturbances: Disturbances) -> State:
     return replace(state, jobs=jobs)
 
 
-def _event_text(step: Step) -> str:
+def _event_text(step: LoopTurn) -> str:
     kind, subject = step.event.kind, step.event.subject
     if kind is EventKind.COMPLETED:
         return f"{subject} ends"
@@ -287,7 +289,7 @@ def _around(middle: float, values: list[float]) -> Quantiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ForecastReason:
     """`why` a job runs as it does or waits, when one that waits starts, and what its lateness costs."""
 
     why: str
@@ -297,13 +299,13 @@ class Reason:
 
 def reason_of(
     state: State, decision: Decision, name: str, start: float, end: float, started_by: str
-) -> Reason:
+) -> ForecastReason:
     """The reason for one job, given its predicted start and end."""
     job = state.jobs[name]
     chosen = decision.configurations().get(name)
     why = _why_it_runs(state, job, chosen) if chosen is not None else _why_it_waits(state, decision, job)
     by_policy = decision.reasons.get(name, "")
-    return Reason(
+    return ForecastReason(
         why=f"{why}; the policy: {by_policy}" if by_policy else why,
         starts_when="" if chosen is not None else _starts_when(state, start, started_by),
         lateness=_lateness(state, job, end),

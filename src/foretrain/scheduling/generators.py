@@ -28,11 +28,11 @@ from foretrain.registry import Registry
 from foretrain.scheduling.problem import (
     Configuration,
     Fleet,
-    Job,
     Market,
     NodeGroup,
     NodeType,
     Problem,
+    SubmittedJob,
     elastic,
 )
 
@@ -271,7 +271,7 @@ WEIGHT_USD_PER_SECOND = (2 * 0.0015, 2 * 0.0075)
 
 
 @dataclass(frozen=True)
-class Family:
+class ProblemFamily:
     """A family of problems: when jobs come, how long they take, and the fleet."""
 
     name: str
@@ -300,9 +300,9 @@ class Family:
         )
 
 
-def _job(number: int, times: Times, submit: float, fleet: Fleet, random: np.random.Generator) -> Job:
+def _job(number: int, times: Times, submit: float, fleet: Fleet, random: np.random.Generator) -> SubmittedJob:
     seconds = times.on(fleet)
-    return Job(
+    return SubmittedJob(
         name=f"{number:04d}-{times.name}",
         submit_seconds=submit,
         deadline_seconds=submit + float(random.uniform(*SLACK)) * min(seconds.values()),
@@ -330,21 +330,21 @@ _SHORT_SECONDS = (1e3, 6e3)
 _LONG_SECONDS = (5e4, 5e5)
 
 
-def _families() -> Iterator[Family]:
+def _families() -> Iterator[ProblemFamily]:
     for name, (when, arrivals) in _ARRIVALS.items():
         is_short = isinstance(arrivals, PoissonGaps)
         table = TableJobs(_SHORT if is_short else _LONG)
         amdahl = AmdahlJobs(_SHORT_SECONDS if is_short else _LONG_SECONDS)
-        yield Family(name, f"Jobs of Ardagna's table (2019), {when}.", arrivals, table)
-        yield Family(f"{name}-scaling", f"Jobs that scale well, {when}.", arrivals, amdahl)
+        yield ProblemFamily(name, f"Jobs of Ardagna's table (2019), {when}.", arrivals, table)
+        yield ProblemFamily(f"{name}-scaling", f"Jobs that scale well, {when}.", arrivals, amdahl)
     when, arrivals = _ARRIVALS["mixed"]
     table = TableJobs(_LONG)
-    yield Family("hybrid", f"In-house servers and cloud nodes, {when}.", arrivals, table, hybrid)
-    yield Family("owned", f"An owned heterogeneous cluster, {when}.", arrivals, table, owned)
+    yield ProblemFamily("hybrid", f"In-house servers and cloud nodes, {when}.", arrivals, table, hybrid)
+    yield ProblemFamily("owned", f"An owned heterogeneous cluster, {when}.", arrivals, table, owned)
 
 
 @cache
-def families() -> Registry[Family]:
+def families() -> Registry[ProblemFamily]:
     """All families by name."""
     known = tuple(_families())
     hint = f"Known: {', '.join(each.name for each in known)}"

@@ -84,7 +84,7 @@ class InvalidDecision(ForetrainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoopTurn:
     """One turn of the loop: the event, the decision, and how long deciding took."""
 
     event: Event
@@ -94,7 +94,7 @@ class Step:
 
 
 def drive(
-    backend: Backend, policy: Policy, observe: Callable[[Step], None] = lambda _: None, check: bool = True
+    backend: Backend, policy: Policy, observe: Callable[[LoopTurn], None] = lambda _: None, check: bool = True
 ) -> None:
     """Let a policy decide at every event until all jobs have ended."""
     while (event := backend.next_event()) is not None:
@@ -106,4 +106,4 @@ def drive(
         if broken:
             raise InvalidDecision(f"policy {policy.name!r} made an invalid decision: {'; '.join(broken)}")
         backend.apply(decision)
-        observe(Step(event, state, decision, seconds))
+        observe(LoopTurn(event, state, decision, seconds))

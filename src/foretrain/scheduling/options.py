@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.scheduling.problem import Configuration, Fleet, Job, Market, Switching, runnable
+from foretrain.scheduling.problem import Configuration, Fleet, Market, SubmittedJob, Switching, runnable
 from foretrain.scheduling.state import JobState, State
 
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ _TRADE_OFFS = tuple(
 """Weights of money, node time and time; a place that is best for none of them is never needed."""
 
 
-class Option(NamedTuple):
+class JobOption(NamedTuple):
     """A configuration; seconds and USD from now to the end of the job on it.
 
     `usd` is the price of its GPUs, `node_usd` that of its whole nodes.
@@ -50,7 +50,7 @@ class Option(NamedTuple):
         return self.configuration.gpus * self.configuration.nodes * self.seconds
 
 
-def options_of(state: State, job: JobState, roomy: bool = False) -> list[Option]:
+def options_of(state: State, job: JobState, roomy: bool = False) -> list[JobOption]:
     """Every admissible configuration of a job; none if it has to wait.
 
     `roomy` leaves out node types that only have fewer GPUs than another (`_larger_types`): on the larger
@@ -66,7 +66,7 @@ def options_of(state: State, job: JobState, roomy: bool = False) -> list[Option]
             continue
         else:
             seconds = left * full_seconds + again
-        options.append(Option(configuration, seconds, seconds * usd, seconds * node_usd))
+        options.append(JobOption(configuration, seconds, seconds * usd, seconds * node_usd))
     return options
 
 
@@ -77,7 +77,7 @@ def may_go_on(state: State, job: JobState) -> bool:
     return any(row.configuration == job.running.configuration for row in _admissible(state, job))
 
 
-def in_time(options: Iterable[Option], seconds: float) -> list[Option]:
+def in_time(options: Iterable[JobOption], seconds: float) -> list[JobOption]:
     """The options that end within some time."""
     return [each for each in options if each.seconds <= seconds * (1 + 1e-12)]
 
@@ -114,11 +114,11 @@ class _JobInFleet:
     on: dict[Places, tuple[Floats, tuple[int, ...]]] = field(default_factory=dict)
 
 
-_KNOWN: WeakKeyDictionary[Job, _JobInFleet] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[SubmittedJob, _JobInFleet] = WeakKeyDictionary()
 """Every policy asks for the same at every event, and neither jobs nor (but for prices) fleets change."""
 
 
-def _known(job: Job, fleet: Fleet) -> _JobInFleet:
+def _known(job: SubmittedJob, fleet: Fleet) -> _JobInFleet:
     known = _KNOWN.get(job)
     if known is None or known.fleet is not fleet:
         larger = _larger_types(fleet)
@@ -128,7 +128,9 @@ def _known(job: Job, fleet: Fleet) -> _JobInFleet:
     return known
 
 
-def _row(configuration: Configuration, job: Job, fleet: Fleet, larger: Mapping[str, Sequence[str]]) -> _Row:
+def _row(
+    configuration: Configuration, job: SubmittedJob, fleet: Fleet, larger: Mapping[str, Sequence[str]]
+) -> _Row:
     node_type = fleet.types[configuration.node_type]
     usd = node_type.usd_per_second * configuration.nodes
     seconds = job.seconds[configuration]
@@ -183,7 +185,7 @@ _ABOUT = 1.05
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NodeKind:
     """Nodes of a group with one kind of GPU: their types by size, smallest first."""
 
     group: int
@@ -209,7 +211,7 @@ class Places:
     `usd` its price per second if no GPU of its nodes is idle.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[NodeKind, ...]
     kind: Integers
     gpus: Integers
     nodes: Integers
@@ -225,7 +227,7 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class OptionTable:
     """Jobs and their times. Times are relative to now; `seconds` is infinite where a job may not run.
 
     Time without progress on a place: `overhead` if a job starts there now, `later` if it starts there later,
@@ -261,7 +263,7 @@ def _places(
     alone: bool,
 ) -> Places:
     by_name = {each.name: each for each in types}
-    kinds: list[Kind] = []
+    kinds: list[NodeKind] = []
     rows: list[tuple[int, int, int, float, float, float, tuple[Configuration, ...]]] = []
     for group, (count, names) in enumerate(groups):
         of_kind: dict[tuple[Any, ...], list[Any]] = {}
@@ -270,7 +272,7 @@ def _places(
             of_kind.setdefault((each.gpu, each.market, each.interruptions_per_hour), []).append(each)
         for (gpu, *_), members in of_kind.items():
             members.sort(key=lambda each: (each.gpus, each.usd_per_hour, each.name))
-            kind = Kind(
+            kind = NodeKind(
                 group,
                 gpu,
                 tuple(each.name for each in members),
@@ -308,7 +310,7 @@ def _places(
     )
 
 
-def _usd(kind: Kind, gpus: int, alone: bool) -> float:
+def _usd(kind: NodeKind, gpus: int, alone: bool) -> float:
     """What `gpus` GPUs cost: a node of that size, or the next larger one with its other GPUs idle.
 
     Where every node is large, jobs have to share them, and pay their share.
@@ -325,7 +327,7 @@ def _usd(kind: Kind, gpus: int, alone: bool) -> float:
 
 
 def _on_places(
-    job: Job, rows: tuple[_Row, ...], fleet: Fleet, places: Places
+    job: SubmittedJob, rows: tuple[_Row, ...], fleet: Fleet, places: Places
 ) -> tuple[Floats, tuple[int, ...]]:
     """Seconds of a whole job on each place, and the useful places; remembered for all rows of a job."""
     known = _known(job, fleet)
@@ -361,12 +363,12 @@ def useful_places(seconds: Floats, places: Places) -> tuple[int, ...]:
     return tuple(sorted({int(index) for index in best}))
 
 
-def spanning_configurations(jobs: Sequence[Job]) -> frozenset[Configuration]:
+def spanning_configurations(jobs: Sequence[SubmittedJob]) -> frozenset[Configuration]:
     """Configurations of several nodes that some job can use."""
     return frozenset(each for job in jobs for each in job.seconds if each.nodes > 1)
 
 
-def table_of(state: State, places: Places, most_places: int) -> Table:
+def table_of(state: State, places: Places, most_places: int) -> OptionTable:
     """Active jobs of a state."""
     count = len(state.jobs)
     seconds = np.full((count, len(places)), math.inf)
@@ -395,7 +397,7 @@ def table_of(state: State, places: Places, most_places: int) -> Table:
                 best = (*best, here)
         useful.append(best)
     jobs = [each.job for each in state.jobs.values()]
-    return Table(
+    return OptionTable(
         names=tuple(state.jobs),
         work=np.array([each.left(state.now) for each in state.jobs.values()]),
         deadline=np.array([each.deadline_seconds - state.now for each in jobs]),

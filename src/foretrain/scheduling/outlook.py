@@ -12,8 +12,8 @@ import numpy as np
 
 from foretrain.scheduling.options import (
     Floats,
+    OptionTable,
     Places,
-    Table,
     places_of,
     spanning_configurations,
     table_of,
@@ -61,7 +61,7 @@ class View:
     `usd` is what all jobs cost from now on if the nodes could be divided at will.
     """
 
-    table: Table
+    table: OptionTable
     places: Places
     values: Values
     prices: Floats
@@ -101,7 +101,7 @@ def _floor(places: Places, groups: int, periods: Floats, haste: float) -> Floats
     return np.outer(haste * np.maximum(node_usd, 1e-9), rise).ravel()
 
 
-def periods_of(table: Table, places: Places, state: State, settings: Settings) -> Floats:
+def periods_of(table: OptionTable, places: Places, state: State, settings: Settings) -> Floats:
     """Ends of periods: they get longer, up to when all work could be done twice; the last never ends."""
     seconds = table.work[:, None] * table.seconds
     shortest = seconds.min(axis=1)
@@ -135,7 +135,7 @@ class Values:
     until: float
 
 
-def values_of(plans: Plans, prices: Floats, table: Table) -> Values:
+def values_of(plans: Plans, prices: Floats, table: OptionTable) -> Values:
     """The cheapest plan of each first step; node time of the first period is left to the selection."""
     active = len(table.names)
     later = prices.copy()

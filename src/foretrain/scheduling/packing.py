@@ -14,11 +14,11 @@ from functools import lru_cache
 import numpy as np
 
 from foretrain.scheduling.decision import NodeLoad
-from foretrain.scheduling.options import Integers, Kind, Places
+from foretrain.scheduling.options import Integers, NodeKind, Places
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.state import State
 
-Widths = Callable[[str, Kind, int, int], Sequence[tuple[float, int]]]
+Widths = Callable[[str, NodeKind, int, int], Sequence[tuple[float, int]]]
 """(job, kind, GPUs it has, GPUs to spare) -> (gain, GPUs) of every wider place that is better."""
 
 
@@ -47,7 +47,7 @@ def _fill(left: list[int], room: int) -> None:
 class _Node:
     """A node being filled: jobs with their GPUs, the types it may still take (positions in its kind)."""
 
-    kind: Kind
+    kind: NodeKind
     types: frozenset[int]
     jobs: list[tuple[str, int]] = field(default_factory=list)
     is_fixed: bool = False
@@ -148,7 +148,7 @@ def _spanning(name: str, place: int, places: Places, room: list[int], left_out: 
     return [NodeLoad(group, configuration.node_type, ((name, configuration.gpus),)) for _ in range(count)]
 
 
-def _types_of(state: State, name: str, kind: Kind, gpus: int) -> frozenset[int]:
+def _types_of(state: State, name: str, kind: NodeKind, gpus: int) -> frozenset[int]:
     """Types of a kind on which a job has a time with `gpus` GPUs."""
     seconds = state.jobs[name].job.seconds
     return frozenset(
@@ -162,7 +162,7 @@ class _Open:
     """Nodes by kind and GPUs to spare, so that the fullest one that takes a job is found at once."""
 
     def __init__(self, nodes: Iterable[_Node]) -> None:
-        self._nodes: dict[Kind, list[list[_Node]]] = {}
+        self._nodes: dict[NodeKind, list[list[_Node]]] = {}
         for node in nodes:
             self.add(node)
 
@@ -171,7 +171,7 @@ class _Open:
         by_spare = self._nodes.setdefault(node.kind, [[] for _ in range(node.kind.most_gpus + 1)])
         by_spare[max(node.kind.sizes[each] for each in node.types) - node.used].append(node)
 
-    def put(self, kind: Kind, name: str, gpus: int, types: frozenset[int]) -> bool:
+    def put(self, kind: NodeKind, name: str, gpus: int, types: frozenset[int]) -> bool:
         """Put a job on the fullest node that takes it; False if there is none."""
         for nodes in self._nodes.get(kind, ())[gpus:]:
             for position in range(len(nodes) - 1, -1, -1):
@@ -222,7 +222,7 @@ def _cheaper_halves(state: State, node: _Node) -> tuple[_Node, _Node] | None:
     return None if best is None else best[1]
 
 
-def _node_of(state: State, kind: Kind, jobs: list[tuple[str, int]]) -> _Node:
+def _node_of(state: State, kind: NodeKind, jobs: list[tuple[str, int]]) -> _Node:
     node = _Node(kind, frozenset(range(len(kind.types))))
     for name, gpus in jobs:
         node.types = node.types_with(gpus, _types_of(state, name, kind, gpus))

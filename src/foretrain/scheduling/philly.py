@@ -30,7 +30,7 @@ import numpy as np
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.scheduling.generators import SLACK, WEIGHT_USD_PER_SECOND, study_types, table_times
-from foretrain.scheduling.problem import Configuration, Fleet, Job, NodeGroup, NodeType, Problem
+from foretrain.scheduling.problem import Configuration, Fleet, NodeGroup, NodeType, Problem, SubmittedJob
 from foretrain.units import HOUR
 
 COLUMNS = ("timestamp", "duration", "num_gpus")
@@ -73,7 +73,7 @@ def trace_problem(file: Path, fleet: Fleet, seed: int = 0, most_jobs: int | None
         assert start is not None
         submit = (row.submitted - start).total_seconds()
         jobs.append(
-            Job(
+            SubmittedJob(
                 name=f"{number:05d}",
                 submit_seconds=submit,
                 deadline_seconds=submit + factor * min(seconds.values(), default=row.seconds),

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.scheduling.options import Floats, Integers, Places, Table
+from foretrain.scheduling.options import Floats, Integers, OptionTable, Places
 
 _ALMOST = 1e-9
 _NOW = np.zeros(1)
@@ -62,7 +62,7 @@ class Plans:
 class _Useful:
     """Times of each job on its useful places; infinite where there are fewer."""
 
-    table: Table
+    table: OptionTable
     seconds: Floats
     overhead: Floats
     later: Floats
@@ -91,7 +91,7 @@ class _Block:
     now: bool
 
 
-def plans_of(table: Table, places: Places, groups: int, periods: Floats, detail: Detail) -> Plans:
+def plans_of(table: OptionTable, places: Places, groups: int, periods: Floats, detail: Detail) -> Plans:
     """All plans; `periods` are the ends of the periods, of which the last never ends."""
     index = np.maximum(table.useful, 0)
     seconds = np.take_along_axis(table.seconds, index, axis=1)

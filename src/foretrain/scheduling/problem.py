@@ -166,7 +166,7 @@ class Switching:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class SubmittedJob:
     """One training job: when it was submitted, when it is due, and how long it takes on each configuration.
 
     `seconds` holds the predicted time of the whole job; `spread` the relative interval of that prediction
@@ -213,7 +213,7 @@ class Caps:
 class Problem:
     """Jobs in order of submission, the fleet, and caps on what is spent."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[SubmittedJob, ...]
     fleet: Fleet
     caps: Caps = field(default_factory=Caps)
 
@@ -230,7 +230,7 @@ def _repeats(names: list[str]) -> bool:
     return len(set(names)) < len(names)
 
 
-def runnable(job: Job, fleet: Fleet) -> tuple[Configuration, ...]:
+def runnable(job: SubmittedJob, fleet: Fleet) -> tuple[Configuration, ...]:
     """The configurations of a job that exist in the fleet."""
     return tuple(each for each in job.seconds if exists(each, fleet))
 

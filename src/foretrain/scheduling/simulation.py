@@ -25,8 +25,8 @@ from foretrain.scheduling.accounting import (
     finished,
 )
 from foretrain.scheduling.decision import Decision, NodeLoad, goes_on, nodes_by_job, place_loads
-from foretrain.scheduling.loop import Backend, Event, EventKind, Policy, Step, drive
-from foretrain.scheduling.problem import Configuration, Job, Market, Problem, runnable
+from foretrain.scheduling.loop import Backend, Event, EventKind, LoopTurn, Policy, drive
+from foretrain.scheduling.problem import Configuration, Market, Problem, SubmittedJob, runnable
 from foretrain.scheduling.state import MONTH, JobState, NodeState, Running, State, month_of
 from foretrain.units import DAY, HOUR
 
@@ -65,7 +65,7 @@ class Draws:
     disturbances: Disturbances
     generator: np.random.Generator
 
-    def pace(self, job: Job) -> float:
+    def pace(self, job: SubmittedJob) -> float:
         """Actual over predicted time of a job; depends on the job's name, not on the order of jobs."""
         if not self.disturbances.prediction_error:
             return 1.0
@@ -146,7 +146,10 @@ class Simulation(Backend):
 
     @classmethod
     def resumed(
-        cls, state: State, submissions: tuple[Job, ...] = (), disturbances: Disturbances | None = None
+        cls,
+        state: State,
+        submissions: tuple[SubmittedJob, ...] = (),
+        disturbances: Disturbances | None = None,
     ) -> Simulation:
         """A simulation that goes on from a state with these submissions to come, and with a new ledger."""
         simulation = cls(Problem(submissions, state.fleet, state.caps), disturbances, keeps_history=False)
@@ -294,7 +297,7 @@ class Simulation(Backend):
             self._change_price(due.subject, due.mark)
         return Event(self._now, due.kind, due.subject or (str(due.node) if due.node >= 0 else ""))
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, job: SubmittedJob) -> None:
         configurations = runnable(job, self._fleet)
         if not configurations:
             self._reject(job, "fits on no node of the fleet")
@@ -309,7 +312,7 @@ class Simulation(Backend):
                 return
         self._jobs[job.name] = state
 
-    def _reject(self, job: Job, message: str) -> None:
+    def _reject(self, job: SubmittedJob, message: str) -> None:
         self.outcomes[job.name] = JobOutcome(
             job=job.name,
             status=JobStatus.REJECTED,
@@ -478,7 +481,7 @@ def simulate(
     policy: Policy,
     disturbances: Disturbances | None = None,
     every_seconds: float = math.inf,
-    observe: Callable[[Step], None] = lambda _: None,
+    observe: Callable[[LoopTurn], None] = lambda _: None,
     keeps_history: bool = True,
     check: bool = True,
 ) -> Outcome:
@@ -486,7 +489,7 @@ def simulate(
     simulation = Simulation(problem, disturbances, every_seconds, keeps_history)
     seconds: list[float] = []
 
-    def note(step: Step) -> None:
+    def note(step: LoopTurn) -> None:
         seconds.append(step.decision_seconds)
         observe(step)
 

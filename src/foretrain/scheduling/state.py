@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from foretrain.scheduling.problem import Caps, Configuration, Fleet, Job, Market, NodeType
+from foretrain.scheduling.problem import Caps, Configuration, Fleet, Market, NodeType, SubmittedJob
 from foretrain.units import DAY
 
 MONTH = 30 * DAY
@@ -38,7 +38,7 @@ class JobState:
     of the nodes it ran on.
     """
 
-    job: Job
+    job: SubmittedJob
     work_left: float = 1.0
     counted_at: float = 0.0
     running: Running | None = None
@@ -145,7 +145,7 @@ class State:
             return ()
         return tuple(each for each in state.job.seconds if self._admits(state, each))
 
-    def is_capped(self, job: Job) -> bool:
+    def is_capped(self, job: SubmittedJob) -> bool:
         """Whether the caps of its user or of the month leave nothing to spend on a job."""
         spent = self.spent_by_user.get(job.user, 0.0)
         return (

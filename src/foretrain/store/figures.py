@@ -12,7 +12,7 @@ from foretrain.store.runs import UNITS, Resource, Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResourceUse:
+class SampleRange:
     """Smallest, median and largest sample of one series."""
 
     resource: Resource
@@ -26,10 +26,10 @@ class ResourceUse:
     maximum: float
 
 
-def resource_use(run: Run) -> tuple[ResourceUse, ...]:
+def resource_use(run: Run) -> tuple[SampleRange, ...]:
     """The use of each resource that has samples, in the order of the series."""
     return tuple(
-        ResourceUse(
+        SampleRange(
             resource=series.resource,
             unit=UNITS[series.resource],
             worker=series.worker,
@@ -46,7 +46,7 @@ def resource_use(run: Run) -> tuple[ResourceUse, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class RunFigure:
     """One quantity of several runs; `ratios` are to the first run, None where either is unknown or 0."""
 
     name: str
@@ -55,7 +55,7 @@ class Figure:
     ratios: tuple[float | None, ...]
 
 
-def side_by_side(runs: Sequence[Run]) -> tuple[Figure, ...]:
+def side_by_side(runs: Sequence[Run]) -> tuple[RunFigure, ...]:
     """The quantities that at least one of the runs has."""
     quantities: dict[tuple[str, str], Callable[[Run], float | None]] = {
         ("step", "s"): _of_summary("seconds"),
@@ -72,7 +72,7 @@ def side_by_side(runs: Sequence[Run]) -> tuple[Figure, ...]:
         values = tuple(_known(quantity(run)) for run in runs)
         if any(value is not None for value in values):
             figures.append(
-                Figure(
+                RunFigure(
                     name=name, unit=unit, values=values, ratios=tuple(_ratio(v, values[0]) for v in values)
                 )
             )

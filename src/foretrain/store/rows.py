@@ -18,8 +18,8 @@ from foretrain.store.runs import (
     Environment,
     PredictionMade,
     Resource,
+    ResourceSeries,
     Run,
-    Series,
     Status,
     StepSummary,
     WorkerSteps,
@@ -213,8 +213,8 @@ def _worker_steps(row: Row) -> WorkerSteps:
     )
 
 
-def _series(row: Row) -> Series:
-    return Series(
+def _series(row: Row) -> ResourceSeries:
+    return ResourceSeries(
         resource=Resource(row["resource"]),
         worker=row["worker"],
         node=row["node"],

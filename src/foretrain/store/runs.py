@@ -85,7 +85,7 @@ class Environment:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Series:
+class ResourceSeries:
     """Samples of one resource of one worker (`NODE` for the whole node).
 
     A rate (bytes/s) or a share at `seconds[i]` is the mean since the sample before. `label` distinguishes
@@ -168,7 +168,7 @@ class Run:
     summary: StepSummary | None = None
     prediction: PredictionMade | None = None
     steps: tuple[WorkerSteps, ...] = ()
-    series: tuple[Series, ...] = ()
+    series: tuple[ResourceSeries, ...] = ()
     message: str = ""
     campaign: str | None = None
     trial: str | None = None

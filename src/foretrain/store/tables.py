@@ -77,7 +77,7 @@ class PlainData(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
-class Quantity(TypeDecorator[float]):
+class QuantityColumn(TypeDecorator[float]):
     """A double; NaN is NULL on every database."""
 
     impl = Double
@@ -116,7 +116,7 @@ runs = Table(
     metadata,
     Column("id", String(64), primary_key=True),
     Column("started_at", UtcTime, nullable=False),
-    Column("seconds", Quantity),
+    Column("seconds", QuantityColumn),
     Column("status", String(32), nullable=False),
     Column("exit_code", Integer),
     Column("command", PlainData, nullable=False),
@@ -126,13 +126,13 @@ runs = Table(
     Column("message", Text, nullable=False),
     Column("campaign", Text),
     Column("trial", Text),
-    Column("step_seconds", Quantity),
-    Column("step_p10_seconds", Quantity),
-    Column("step_p90_seconds", Quantity),
+    Column("step_seconds", QuantityColumn),
+    Column("step_p10_seconds", QuantityColumn),
+    Column("step_p90_seconds", QuantityColumn),
     Column("steps", Integer),
     Column("warm_up_steps", Integer),
-    Column("variation", Quantity),
-    Column("input_share", Quantity),
+    Column("variation", QuantityColumn),
+    Column("input_share", QuantityColumn),
     Column("step_source", Text),
     Column("model", Text, nullable=False, server_default=""),
     UniqueConstraint("campaign", "trial", name="runs_trial"),
@@ -159,10 +159,10 @@ predictions = Table(
     Column("made_at", UtcTime, nullable=False),
     Column("version", Text, nullable=False),
     Column("knowledge", Text, nullable=False),
-    Column("p10_seconds", Quantity),
-    Column("p50_seconds", Quantity),
-    Column("p90_seconds", Quantity),
-    Column("memory_bytes", Quantity),
+    Column("p10_seconds", QuantityColumn),
+    Column("p50_seconds", QuantityColumn),
+    Column("p90_seconds", QuantityColumn),
+    Column("memory_bytes", QuantityColumn),
     Column("answer", LargeBinary, nullable=False),
 )
 """`answer` is zlib-compressed JSON."""
@@ -235,8 +235,8 @@ schedule_jobs = Table(
     Column("starts", Integer, nullable=False),
     Column("failures", Integer, nullable=False),
     Column("run_seconds", Double, nullable=False),
-    Column("start_seconds", Quantity),
-    Column("finish_seconds", Quantity),
+    Column("start_seconds", QuantityColumn),
+    Column("finish_seconds", QuantityColumn),
     Column("message", Text, nullable=False),
 )
 
@@ -255,7 +255,7 @@ attempts = Table(
     Column("devices", PlainData, nullable=False),
     Column("handle", PlainData),
     Column("started_seconds", Double, nullable=False),
-    Column("ended_seconds", Quantity),
+    Column("ended_seconds", QuantityColumn),
     Column("exit_code", Integer),
     Column("message", Text, nullable=False),
     UniqueConstraint("schedule", "job", "number", name="attempts_number"),
@@ -271,7 +271,7 @@ node_intervals = Table(
     Column("usd_per_hour", Double, nullable=False),
     Column("on_since", Double, nullable=False),
     Column("start_seconds", Double, nullable=False),
-    Column("end_seconds", Quantity),
+    Column("end_seconds", QuantityColumn),
     Column("is_last", Boolean, nullable=False),
     Column("shares", PlainData, nullable=False),
 )

@@ -14,9 +14,9 @@ import pytest
 
 from foretrain.scheduling.accounting import JobStatus, Outcome
 from foretrain.scheduling.decision import Decision, NodeLoad
-from foretrain.scheduling.loop import Backend, Event, EventKind, Policy, Step, drive
+from foretrain.scheduling.loop import Backend, Event, EventKind, LoopTurn, Policy, drive
 from foretrain.scheduling.policies.rules import Fifo
-from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, Switching, elastic
+from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, Switching, elastic
 from foretrain.scheduling.state import State
 
 NODE = NodeType(name="pair", gpu="a100", gpus=2, usd_per_hour=3600)
@@ -51,9 +51,9 @@ class BackendSuite(ABC):
         A job takes about `job_seconds`, reports its progress and can be stopped and resumed.
         """
 
-    def job(self, number: int, submit: float, *configurations: Configuration) -> Job:
+    def job(self, number: int, submit: float, *configurations: Configuration) -> SubmittedJob:
         """One of the suite's jobs."""
-        return Job(
+        return SubmittedJob(
             name=f"job {number}",
             submit_seconds=submit,
             deadline_seconds=submit + 100 * self.job_seconds,
@@ -86,7 +86,7 @@ class BackendSuite(ABC):
         problem = Problem((self.job(0, 0.0), self.job(1, 0.1)), elastic([NODE], 1))
         lefts: list[float] = []
 
-        def note(step: Step) -> None:
+        def note(step: LoopTurn) -> None:
             _check_step(step)
             job = step.state.jobs.get("job 0")
             if job is not None:
@@ -131,7 +131,7 @@ def _as_backend(backend: Answering) -> Backend:
     return backend
 
 
-def _check_step(step: Step) -> None:
+def _check_step(step: LoopTurn) -> None:
     """Nodes hold what jobs say they use, and no more than they have."""
     held: dict[str, list[int]] = defaultdict(list)
     for node in step.state.nodes.values():

@@ -14,11 +14,11 @@ from foretrain.scheduling.loop import Policy
 from foretrain.scheduling.problem import (
     Configuration,
     Fleet,
-    Job,
     Market,
     NodeGroup,
     NodeType,
     Problem,
+    SubmittedJob,
     Switching,
     elastic,
 )
@@ -170,9 +170,9 @@ _PLAIN = elastic([_node("four", 4)], 2)
 
 def _job(
     number: int, types: Sequence[str] = ("four",), widths: Sequence[int] = (1, 2, 4), slack: float = 2.0
-) -> Job:
+) -> SubmittedJob:
     seconds = {Configuration(name, gpus): 400.0 / gpus**0.7 for name in types for gpus in widths}
-    return Job(
+    return SubmittedJob(
         name=f"job-{number}",
         submit_seconds=-200.0,
         deadline_seconds=slack * min(seconds.values()),
@@ -181,7 +181,7 @@ def _job(
     )
 
 
-def _state(jobs: Sequence[Job], fleet: Fleet, running: dict[str, Running] | None = None) -> State:
+def _state(jobs: Sequence[SubmittedJob], fleet: Fleet, running: dict[str, Running] | None = None) -> State:
     running = running or {}
     nodes = {
         node: NodeState(node, each.configuration.node_type, -100.0, ((name, each.configuration.gpus),))

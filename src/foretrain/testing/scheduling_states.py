@@ -14,11 +14,11 @@ from foretrain.scheduling.problem import (
     Caps,
     Configuration,
     Fleet,
-    Job,
     Market,
     NodeGroup,
     NodeType,
     Problem,
+    SubmittedJob,
     Switching,
     exists,
 )
@@ -55,7 +55,7 @@ def random_fleet(random: Random) -> Fleet:
     return Fleet({name: types[name] for name in names if name in used}, groups)
 
 
-def random_job(random: Random, name: str, fleet: Fleet, submit: float) -> Job | None:
+def random_job(random: Random, name: str, fleet: Fleet, submit: float) -> SubmittedJob | None:
     """A job with some of the fleet's configurations, some of them on two nodes; None if it has none."""
     one = random.uniform(100, 100_000)
     serial = random.uniform(0.0, 0.8)
@@ -69,7 +69,7 @@ def random_job(random: Random, name: str, fleet: Fleet, submit: float) -> Job | 
     }
     if not seconds:
         return None
-    return Job(
+    return SubmittedJob(
         name=name,
         submit_seconds=submit,
         deadline_seconds=submit + random.uniform(0.5, 3) * min(seconds.values()),
@@ -135,7 +135,7 @@ def random_state(random: Random, most_jobs: int = 14) -> State:
 
 
 def _started(
-    random: Random, jobs: Sequence[Job], fleet: Fleet, lost: frozenset[int], now: float
+    random: Random, jobs: Sequence[SubmittedJob], fleet: Fleet, lost: frozenset[int], now: float
 ) -> tuple[dict[str, Running], dict[int, NodeState]]:
     """Start some jobs on nodes that have room."""
     running: dict[str, Running] = {}
@@ -185,7 +185,7 @@ def _nodes_for(
     return None
 
 
-def _job_state(random: Random, job: Job, running: Running | None, now: float) -> JobState:
+def _job_state(random: Random, job: SubmittedJob, running: Running | None, now: float) -> JobState:
     has_started = running is not None or random.random() < 0.3
     return JobState(
         job=job,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.facts.user_data import user_data_dir, write_atomically
-from foretrain.workloads.family import Axis, Family
+from foretrain.workloads.family import Family, RecordedAxis
 from foretrain.workloads.graph import Buffer, Call, Graph, Layer, Nature, Phase, Role, Spec
 from foretrain.workloads.options import ResolvedOptions
 
@@ -55,7 +55,7 @@ def load(stored: bytes) -> Graph | Family:
     if "axes" not in tables:
         return graph
     return Family(
-        axes=tuple(Axis(*axis) for axis in tables["axes"]),
+        axes=tuple(RecordedAxis(*axis) for axis in tables["axes"]),
         graph=graph,
         corners=tuple(_specs(corner) for corner in tables["corners"]),
         counts=tuple((samples, tokens) for samples, tokens in tables["counts"]),

@@ -23,7 +23,7 @@ class NotDerivable(Exception):
     """The recorded graphs differ in more than sizes, or a size would not come out whole."""
 
 
-class Axis(NamedTuple):
+class RecordedAxis(NamedTuple):
     """One thing that varies, and the two values it was recorded at."""
 
     name: str
@@ -39,7 +39,7 @@ class Family:
     axes; all corners have one spec for each spec of `graph`, which is the first corner.
     """
 
-    axes: tuple[Axis, ...]
+    axes: tuple[RecordedAxis, ...]
     graph: Graph
     corners: tuple[tuple[Spec, ...], ...]
     counts: tuple[tuple[int, int], ...]
@@ -70,7 +70,7 @@ class Family:
         return tuple(math.prod(combination) for combination in itertools.product(*shares))
 
 
-def family(axes: Sequence[Axis], graphs: Sequence[Graph]) -> Family:
+def family(axes: Sequence[RecordedAxis], graphs: Sequence[Graph]) -> Family:
     """The family through graphs recorded at the corners of `axes`; raises `NotDerivable` if there is none."""
     first = graphs[0]
     for other in graphs[1:]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrain.decoding import SWITCH, TEXT, Kind, choice, option, texts, whole_number
+from foretrain.decoding import SWITCH, TEXT, OptionKind, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest
 from foretrain.facts.frameworks import PLAIN, attention_in, frameworks
 from foretrain.panels import MEMORY, MODEL, STEP
@@ -50,7 +50,7 @@ def _model_beside(model: str, folder: Path) -> str:
     return f"{prefix}{folder / path}"
 
 
-MODEL_NAME = Kind("MODEL", f"a model: {MODEL_FORMS}", TEXT.read, beside=_model_beside)
+MODEL_NAME = OptionKind("MODEL", f"a model: {MODEL_FORMS}", TEXT.read, beside=_model_beside)
 
 
 @dataclass(frozen=True)

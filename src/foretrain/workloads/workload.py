@@ -15,7 +15,7 @@ from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
 from foretrain.workloads.executed import ExecutedGraph, offloaded
-from foretrain.workloads.family import Axis, Family, NotDerivable, family
+from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
 from foretrain.workloads.graph import Graph, Spec, with_options
 from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
 from foretrain.workloads.zoo import BuildOptions
@@ -39,7 +39,7 @@ class Workload:
     """A model as it will be trained on one device.
 
     `left_open` names options that were not given: `precision` is then the device default, `weights`
-    the default of the strategy (`prediction.strategies.mixed_precision`).
+    the default of the strategy (`prediction.resolving`).
     """
 
     source: ModelSource
@@ -184,7 +184,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
             if twin is None or _has_fused_attention(twin.graph):
                 break
         return None if twin is None else replace(twin, graph=with_attention_kernel(twin.graph, workload))
-    axes = (Axis("batch", *BATCHES), *((Axis("seq_len", *seq_lens),) if seq_lens else ()))
+    axes = (RecordedAxis("batch", *BATCHES), *((RecordedAxis("seq_len", *seq_lens),) if seq_lens else ()))
     entry = _key(workload, "family", seq_lens)
     cached = cache.find(entry)
     if isinstance(cached, Family):

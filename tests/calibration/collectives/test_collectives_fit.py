@@ -10,10 +10,16 @@ from calibration.datasets.measurements import CollectiveTime, powers_of_two
 from calibration.datasets.sia import Waiting
 
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.collectives.network import NVLINK, Calibration, LinkFit, calibration, unseen_spread
+from foretrain.prediction.collectives.network import (
+    NVLINK,
+    CollectiveCalibration,
+    LinkFit,
+    calibration,
+    unseen_spread,
+)
 
 
-def made(learned: Calibration) -> list[CollectiveTime]:
+def made(learned: CollectiveCalibration) -> list[CollectiveTime]:
     """Times as a calibration predicts them."""
     bare = [
         CollectiveTime("made", machine, "nvswitch", verb, devices, float(size), 1.0)
@@ -28,7 +34,7 @@ def made(learned: Calibration) -> list[CollectiveTime]:
 
 def test_a_fit_recovers_what_made_its_data() -> None:
     shipped = calibration()
-    truth = Calibration(
+    truth = CollectiveCalibration(
         {NVLINK: shipped.behaviours[NVLINK]},
         {"nvswitch2": LinkFit(0.8, 1.3), "nvswitch3": LinkFit(1.1, 0.8, 0.55)},
     )

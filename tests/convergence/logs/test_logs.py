@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from foretrain.convergence.curves import Direction
+from foretrain.convergence.curves import MetricDirection
 from foretrain.convergence.logs import read_history, read_log
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 
@@ -124,6 +124,6 @@ def test_a_history_is_grouped_by_folder_and_says_what_it_left_out(tmp_path: Path
         (tmp_path / place).mkdir()
         write(tmp_path / place, "csv")
     (tmp_path / "short.csv").write_text("step,loss\n1,2\n")
-    curves, left_out = read_history(tmp_path, "loss", Direction.DOWN)
+    curves, left_out = read_history(tmp_path, "loss", MetricDirection.DOWN)
     assert [(curve.group, curve.planned_steps) for curve in curves] == [("a", 400), ("b", 400)]
     assert left_out == ("short.csv: only 1 points",)

@@ -18,7 +18,7 @@ from foretrain.learning.resources.options import (
     NETWORKS,
     READOUTS,
     InspectorOptions,
-    TrainingOptions,
+    InspectorTraining,
 )
 from foretrain.learning.resources.samples import RESOURCES, TARGETS, ResourceSample
 from foretrain.learning.resources.training import folds_of, predicted, train_member
@@ -26,7 +26,7 @@ from foretrain.store.runs import Floats, Resource
 
 INTERVAL = 0.025
 TINY = InspectorOptions(hidden=8, nodes=8, grouping="uniform")
-QUICK = TrainingOptions(epochs=60, patience=20, members=2, folds=3)
+QUICK = InspectorTraining(epochs=60, patience=20, members=2, folds=3)
 Samples = tuple[ResourceSample, ...]
 _LEARNED: dict[int, Learned] = {}
 
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_member(samples: Samples) -> None:
     inspector = tiny(samples).inspector
     table = table_of([each.scene for each in samples], TINY, inspector.constants, INTERVAL)
     targets, models = np.array([each.targets for each in samples]), [each.model for each in samples]
-    quick = TrainingOptions(epochs=5)
+    quick = InspectorTraining(epochs=5)
     first, second = (train_member(table, targets, models, TINY, quick, seed=4) for _ in range(2))
     assert (predicted([first], table) == predicted([second], table)).all()
 
@@ -112,7 +112,7 @@ def test_mismatched_files_are_refused(samples: Samples, tmp_path: Path) -> None:
 
 def test_a_transfer_changes_only_the_second_half_and_the_head(samples: Samples) -> None:
     start = tiny(samples).inspector
-    moved = learn(samples, INTERVAL, training=TrainingOptions(epochs=5, members=1, folds=2), start=start)
+    moved = learn(samples, INTERVAL, training=InspectorTraining(epochs=5, members=1, folds=2), start=start)
     before, after = start.members[0].network, moved.inspector.members[0].network
     assert after.late is not None
     for name in ("first", "shared", "gate", "readout"):
@@ -126,7 +126,7 @@ def test_a_transfer_changes_only_the_second_half_and_the_head(samples: Samples) 
 def test_a_transferred_inspector_is_saved_too(samples: Samples, tmp_path: Path) -> None:
     start = tiny(samples).inspector
     moved = learn(
-        samples, INTERVAL, training=TrainingOptions(epochs=5, members=1, folds=2), start=start
+        samples, INTERVAL, training=InspectorTraining(epochs=5, members=1, folds=2), start=start
     ).inspector
     save(moved, tmp_path / "moved.json")
     assert figures(load(tmp_path / "moved.json"), samples) == pytest.approx(figures(moved, samples))
@@ -147,7 +147,7 @@ def test_every_design_trains_and_predicts(options: InspectorOptions, samples: Sa
     table = table_of([each.scene for each in samples], options, tiny(samples).inspector.constants, INTERVAL)
     targets = np.array([each.targets for each in samples])
     member = train_member(
-        table, targets, [each.model for each in samples], options, TrainingOptions(epochs=2), 0
+        table, targets, [each.model for each in samples], options, InspectorTraining(epochs=2), 0
     )
     found = predicted([member], table)
     assert found.shape == (len(samples), len(TARGETS))
@@ -157,7 +157,7 @@ def test_every_design_trains_and_predicts(options: InspectorOptions, samples: Sa
 def test_before_it_is_trained_an_inspector_repeats_the_timeline(samples: Samples) -> None:
     table = table_of([each.scene for each in samples], TINY, tiny(samples).inspector.constants, INTERVAL)
     targets = np.array([each.targets for each in samples])
-    still = TrainingOptions(epochs=1)
+    still = InspectorTraining(epochs=1)
     member = train_member(table, targets, [each.model for each in samples], TINY, still, 0)
     assert predicted([member], table) == pytest.approx(table.figures)
 

@@ -5,16 +5,16 @@ import math
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.learning.scaling.answer import ScalingRequest, predict_scaling, usual_configurations
-from foretrain.learning.scaling.configurations import Configuration, Placement, Timing, parse_placement
+from foretrain.learning.scaling.answer import ScalingProblem, predict_scaling, usual_configurations
+from foretrain.learning.scaling.configurations import Placement, ScalingConfiguration, Timing, parse_placement
 
 
 def timing(place: str, batch: int, seconds: float) -> Timing:
-    return Timing(Configuration(parse_placement(place), batch), seconds)
+    return Timing(ScalingConfiguration(parse_placement(place), batch), seconds)
 
 
 def places_of(*timed: str) -> list[str]:
-    found = usual_configurations([Configuration(parse_placement(place), 8) for place in timed])
+    found = usual_configurations([ScalingConfiguration(parse_placement(place), 8) for place in timed])
     return [str(item.placement) for item in found]
 
 
@@ -25,7 +25,7 @@ def test_usual_configurations_fill_the_node_then_double_the_nodes() -> None:
 
 
 def test_few_of_many_batches_are_predicted() -> None:
-    timed = [Configuration(Placement((2,)), batch) for batch in (1, 2, 4, 8, 16)]
+    timed = [ScalingConfiguration(Placement((2,)), batch) for batch in (1, 2, 4, 8, 16)]
     assert sorted({item.batch for item in usual_configurations(timed)}) == [1, 4, 16]
 
 
@@ -34,9 +34,9 @@ def test_a_prediction_of_the_job_stands_in_for_what_was_not_timed() -> None:
         return 0.01 * batch * (1 if place.devices == 1 else 3)
 
     timings = (timing("1", 32, 0.26),)
-    at = (Configuration(Placement((4, 4)), 32),)
-    (blind,) = predict_scaling(ScalingRequest(timings, at)).predictions
-    answer = predict_scaling(ScalingRequest(timings, at, predict_at=predicted, prediction_error=0.2))
+    at = (ScalingConfiguration(Placement((4, 4)), 32),)
+    (blind,) = predict_scaling(ScalingProblem(timings, at)).predictions
+    answer = predict_scaling(ScalingProblem(timings, at, predict_at=predicted, prediction_error=0.2))
     (informed,) = answer.predictions
     # a fifth faster on one device than predicted: so it is on eight, three times as slow
     assert informed.step_seconds.p50 == pytest.approx(3 * 0.26, rel=0.12)
@@ -49,30 +49,30 @@ def test_many_timings_outweigh_a_wrong_prediction() -> None:
     timings = tuple(
         timing(place, batch, 0.01 * batch) for place in ("1", "2", "4", "4+4") for batch in (8, 32)
     )
-    at = (Configuration(Placement((2,)), 16),)
-    request = ScalingRequest(timings, at, predict_at=lambda _, batch: 1.0 * batch, prediction_error=0.3)
+    at = (ScalingConfiguration(Placement((2,)), 16),)
+    request = ScalingProblem(timings, at, predict_at=lambda _, batch: 1.0 * batch, prediction_error=0.3)
     (prediction,) = predict_scaling(request).predictions
     assert prediction.step_seconds.p50 == pytest.approx(0.16, rel=0.1)
 
 
 def test_requests_that_make_no_sense() -> None:
     with pytest.raises(InvalidRequest, match="give at least one"):
-        ScalingRequest(())
+        ScalingProblem(())
     with pytest.raises(InvalidRequest, match="a prediction needs its error"):
-        ScalingRequest((timing("1", 8, 1.0),), predict_at=lambda *_: 1.0)
+        ScalingProblem((timing("1", 8, 1.0),), predict_at=lambda *_: 1.0)
 
 
 def test_notes_say_what_rests_on_others() -> None:
-    one = predict_scaling(ScalingRequest((timing("4", 8, 1.0),))).notes
+    one = predict_scaling(ScalingProblem((timing("4", 8, 1.0),))).notes
     assert len(one) == 1
     assert "several nodes" in one[0]
-    batches = ScalingRequest((timing("4", 8, 1.0),), (Configuration(Placement((4,)), 16),))
+    batches = ScalingProblem((timing("4", 8, 1.0),), (ScalingConfiguration(Placement((4,)), 16),))
     assert "One batch size was timed" in predict_scaling(batches).notes[0]
 
 
 def test_samples_a_second_are_those_of_all_devices() -> None:
     (prediction,) = predict_scaling(
-        ScalingRequest((timing("4", 8, 1.0),), (Configuration(Placement((4,)), 8),))
+        ScalingProblem((timing("4", 8, 1.0),), (ScalingConfiguration(Placement((4,)), 8),))
     ).predictions
     assert prediction.samples_per_second == pytest.approx(4 * 8 / prediction.step_seconds.p50)
     assert prediction.timed_seconds == 1.0

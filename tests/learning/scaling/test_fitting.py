@@ -8,8 +8,8 @@ import pytest
 from foretrain.learning.scaling.answer import suggest
 from foretrain.learning.scaling.configurations import (
     Columns,
-    Configuration,
     Placement,
+    ScalingConfiguration,
     Timing,
     columns,
     parse_placement,
@@ -30,13 +30,13 @@ from foretrain.prediction.operators.listing import Floats
 
 BATCHES = (8, 32, 128)
 GRID = tuple(
-    Configuration(parse_placement(place), batch)
+    ScalingConfiguration(parse_placement(place), batch)
     for place in ("1", "2", "4", "1+1", "4+4", "2+2+2", "4+4+4+4")
     for batch in BATCHES
 )
 
 
-def seconds_of(of: Form, values: Floats, places: tuple[Configuration, ...]) -> Floats:
+def seconds_of(of: Form, values: Floats, places: tuple[ScalingConfiguration, ...]) -> Floats:
     return of.log_seconds(values, columns(places, 32))
 
 
@@ -55,11 +55,11 @@ def test_a_form_finds_its_own_times_again(of: Form) -> None:
 def test_one_timing_sets_the_level_and_leaves_the_rest_to_the_prior() -> None:
     of = form("physical")
     prior = form_prior(of)
-    here = (Configuration(Placement((1,)), 32),)
+    here = (ScalingConfiguration(Placement((1,)), 32),)
     fitted = fit(of, columns(here, 32), np.log([0.5]), prior)
     assert np.exp(fitted.log_seconds(columns(here, 32)))[0] == pytest.approx(0.5, rel=0.001)
     assert fitted.values[1:] == pytest.approx(prior.means[1:], abs=1e-3)
-    near, far = step_seconds(fitted, (here[0], Configuration(Placement((8, 8)), 32)), 32)
+    near, far = step_seconds(fitted, (here[0], ScalingConfiguration(Placement((8, 8)), 32)), 32)
     assert far.p90 / far.p10 > 2 * near.p90 / near.p10
 
 
@@ -110,7 +110,7 @@ def test_the_suggestion_is_what_shrinks_the_variance_most() -> None:
     (best, *_) = suggest(fitted, GRID, GRID, timed, 32)
     left = [item for item in GRID if item not in timed]
 
-    def then(extra: Configuration) -> float:
+    def then(extra: ScalingConfiguration) -> float:
         known = (*timed, extra)
         again = fit(of, columns(known, 32), seconds_of(of, values, known), prior)
         return math.sqrt(float(np.mean(again.deviations(columns(GRID, 32)) ** 2)))
@@ -140,12 +140,12 @@ def test_a_prediction_makes_a_prior() -> None:
     values[0], values[3] = math.log(0.2), 1.0
 
     def predicted(place: Placement, batch: int) -> float:
-        here = (Configuration(place, batch),)
+        here = (ScalingConfiguration(place, batch),)
         return float(np.exp(seconds_of(of, values, here))[0])
 
     prior = prior_from_prediction(of, predicted, GRID, 32, error=0.25)
-    nodes = (Configuration(Placement((4, 4)), 32),)
-    timed = (Configuration(Placement((1,)), 32),)
+    nodes = (ScalingConfiguration(Placement((4, 4)), 32),)
+    timed = (ScalingConfiguration(Placement((1,)), 32),)
     level = 1.1 * predicted(timed[0].placement, 32)
     fitted = fit(of, columns(timed, 32), np.log([level]), prior)
     (informed,) = step_seconds(fitted, nodes, 32)
@@ -162,9 +162,9 @@ def test_one_batch_leaves_open_where_it_lies_among_all() -> None:
     assert prior.one_batch > 0.5
 
     def wide(*batches: int) -> float:
-        known = tuple(Configuration(Placement((1,)), batch) for batch in batches)
+        known = tuple(ScalingConfiguration(Placement((1,)), batch) for batch in batches)
         fitted = fit(of, columns(known, 32), np.log([0.01 * batch for batch in batches]), prior)
-        return float(fitted.deviations(columns([Configuration(Placement((1,)), 256)], 32))[0])
+        return float(fitted.deviations(columns([ScalingConfiguration(Placement((1,)), 256)], 32))[0])
 
     place = of.names.index(of.at_reference_batch)
     open_still = fit(of, columns(GRID[1:2], 32), np.log([1.0]), prior).covariance[place, place]

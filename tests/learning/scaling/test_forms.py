@@ -8,7 +8,7 @@ import pytest
 from foretrain.errors import UnknownName
 from foretrain.learning.scaling.configurations import (
     Columns,
-    Configuration,
+    ScalingConfiguration,
     columns,
     parse_placement,
     reference_batch,
@@ -20,7 +20,7 @@ LOW, EVEN = -50.0, 0.0
 
 
 def at(*places: str, batch: int = 32) -> Columns:
-    return columns([Configuration(parse_placement(place), batch) for place in places], 32)
+    return columns([ScalingConfiguration(parse_placement(place), batch) for place in places], 32)
 
 
 def seconds(name: str, values: list[float], *places: str, batch: int = 32) -> list[float]:
@@ -29,7 +29,7 @@ def seconds(name: str, values: list[float], *places: str, batch: int = 32) -> li
 
 
 def test_the_reference_batch_is_in_the_middle_of_ratios() -> None:
-    places = [Configuration(parse_placement("1"), batch) for batch in (4, 8, 64)]
+    places = [ScalingConfiguration(parse_placement("1"), batch) for batch in (4, 8, 64)]
     assert reference_batch(places) == 16
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.learning.scaling.configurations import (
-    Configuration,
     Placement,
+    ScalingConfiguration,
     read_configurations,
     read_timings,
 )
@@ -25,7 +25,7 @@ def test_placements_or_nodes_and_devices(tmp_path: Path) -> None:
         file_of(tmp_path, "step_seconds, batch, nodes, devices\n0.5, 32, 2, 8\n0.2,32,1,1\n")
     )
     assert placed == counted
-    assert placed[0].configuration == Configuration(Placement((4, 4)), 32)
+    assert placed[0].configuration == ScalingConfiguration(Placement((4, 4)), 32)
     assert placed[0].step_seconds == 0.5
 
 

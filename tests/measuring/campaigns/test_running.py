@@ -14,8 +14,8 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.measuring.campaigns.campaign import Campaign, ModelEntry
-from foretrain.measuring.campaigns.running import Forecast, Progress, campaign_lock, run_campaign
-from foretrain.measuring.campaigns.trials import Outcome, Runner, Trial, trials_of
+from foretrain.measuring.campaigns.running import CampaignProgress, Forecast, campaign_lock, run_campaign
+from foretrain.measuring.campaigns.trials import Trial, TrialOutcome, TrialRunner, trials_of
 from foretrain.store import RunQuery, open_store
 from foretrain.store.database import Store
 from foretrain.store.runs import Environment, PredictionMade, Status, WorkerSteps
@@ -23,7 +23,7 @@ from foretrain.store.runs import Environment, PredictionMade, Status, WorkerStep
 CAMPAIGN = Campaign(name="fake", models=(ModelEntry(model="mnist-cnn"),), batch=(1, 2, 4, 8), steps=10)
 
 
-class Machine(Runner):
+class Machine(TrialRunner):
     """Takes a tenth of a second per sample; a batch of `breaking` ends the campaign as Ctrl-C does."""
 
     def __init__(self, breaking: int | None = None, slots: int = 1) -> None:
@@ -34,14 +34,14 @@ class Machine(Runner):
     def close(self, *, failed: bool) -> None:
         self.failed = failed
 
-    def run(self, trial: Trial) -> Outcome:
+    def run(self, trial: Trial) -> TrialOutcome:
         if trial.point["batch"] == self.breaking:
             raise KeyboardInterrupt
         self.ran.append(trial)
         seconds = np.full(10, 0.1 * trial.point["batch"])
         steps = (WorkerSteps(worker=0, ends=np.cumsum(seconds), seconds=seconds),)
         is_large = trial.point["batch"] == 8
-        return Outcome(
+        return TrialOutcome(
             status=Status.OUT_OF_MEMORY if is_large else Status.COMPLETED,
             started_at=datetime.now(UTC),
             seconds=1.0,
@@ -113,7 +113,7 @@ def test_asynchronous_workers_count_per_update(store: Store) -> None:
 
 
 def test_the_forecast_is_predicted_steps_and_the_overhead_so_far(store: Store) -> None:
-    reported: list[Progress] = []
+    reported: list[CampaignProgress] = []
     run_campaign(CAMPAIGN, store, Machine, predict, reported.append)
     starting = next(progress for progress in reported if progress.doing == "starting")
     # 10 steps of 0.2, 0.4, 0.8 and 1.6 s, and an assumed second of overhead for each

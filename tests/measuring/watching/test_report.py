@@ -14,8 +14,8 @@ from foretrain.store.runs import (
     OTHER_PROCESSES,
     Environment,
     Resource,
+    ResourceSeries,
     Run,
-    Series,
     Status,
     StepSummary,
     WorkerSteps,
@@ -26,8 +26,8 @@ def report(worker_cores: float, other_cores: float, variation: float = 0.1) -> R
     """A run of one worker on two cores, two seconds long."""
     seconds = np.array([0.5, 1.0, 1.5, 2.0])
 
-    def cpu(cores: float, worker: int, label: str = "") -> Series:
-        return Series(
+    def cpu(cores: float, worker: int, label: str = "") -> ResourceSeries:
+        return ResourceSeries(
             resource=Resource.CPU, worker=worker, seconds=seconds, values=np.full(4, cores), label=label
         )
 

@@ -14,9 +14,9 @@ import pytest
 from foretrain.measuring.distributed_trials.namespaces import joined_hosts, why_not
 from foretrain.measuring.gpus import GpuReader, visible_gpus
 from foretrain.measuring.watching import samplers
-from foretrain.measuring.watching.processes import Traffic, descendants, environment_of, traffic_of
+from foretrain.measuring.watching.processes import InterfaceTraffic, descendants, environment_of, traffic_of
 from foretrain.measuring.watching.samplers import Sampler
-from foretrain.store.runs import NODE, Resource, Series
+from foretrain.store.runs import NODE, Resource, ResourceSeries
 
 BUSY = "import time\nend = time.monotonic() + 0.8\nwhile time.monotonic() < end: pass"
 
@@ -25,11 +25,11 @@ def run(code: str, **environment: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **environment})
 
 
-def of(series: tuple[Series, ...], resource: Resource) -> dict[int, Series]:
+def of(series: tuple[ResourceSeries, ...], resource: Resource) -> dict[int, ResourceSeries]:
     return {each.worker: each for each in series if each.resource is resource}
 
 
-def watched(process: "subprocess.Popen[bytes]", **options: Any) -> tuple[Series, ...]:
+def watched(process: "subprocess.Popen[bytes]", **options: Any) -> tuple[ResourceSeries, ...]:
     with Sampler((process.pid,), 0.02, gpus=lambda: None, **options) as sampler:
         process.wait()
     return sampler.series()
@@ -129,7 +129,10 @@ def test_counters_of_interfaces_are_read_from_the_kernels_table() -> None:
         b"    lo: 12 1 0 0 0 0 0 0 12 1 0 0 0 0 0 0\n"
         b"  eth0:2828883819 65478 0 0 0 0 0 0 3831753 41232 0 0 0 0 0 0\n"
     )
-    assert traffic_of(table) == {"lo": Traffic(12, 12), "eth0": Traffic(3831753, 2828883819)}
+    assert traffic_of(table) == {
+        "lo": InterfaceTraffic(12, 12),
+        "eth0": InterfaceTraffic(3831753, 2828883819),
+    }
 
 
 class FakeNvml(SimpleNamespace):

@@ -10,8 +10,8 @@ from tests.support.scenarios import predicted, workload
 from foretrain.facts.devices import device
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.corrections.timings import (
-    Configuration,
     MeasuredStep,
+    TimedConfiguration,
     measured_step,
     priced_error,
     remember,
@@ -30,7 +30,9 @@ def prediction_of(batch: int = 64, model: str = MODEL) -> Prediction:
 def timing(batch: int, measured: float, seconds: float, on: str = "t4") -> MeasuredStep:
     """A timing of the model as `calibrate` keeps it, with other seconds predicted."""
     priced = OperatorCostModel().priced(graph_at(workload(MODEL, batch=batch), batch), device(on))
-    step = measured_step(Configuration(MODEL, on, batch), measured, priced_error(MODEL, device(on), priced))
+    step = measured_step(
+        TimedConfiguration(MODEL, on, batch), measured, priced_error(MODEL, device(on), priced)
+    )
     return replace(step, predicted_seconds=seconds)
 
 

@@ -17,9 +17,9 @@ from foretrain.facts.devices import device
 from foretrain.prediction.corrections.apply import CorrectedCostModel, corrected
 from foretrain.prediction.corrections.error_model import StepTraits
 from foretrain.prediction.corrections.timings import (
-    Configuration,
     Correction,
     MeasuredStep,
+    TimedConfiguration,
     corrections,
     measured_step,
     measured_steps,
@@ -33,7 +33,7 @@ from foretrain.prediction.operators.pricing import Knowledge
 STEP = FixedSteps(device_seconds=3.0, waiting_seconds=1.0)
 T4 = device("t4")
 PRICED = STEP.priced(graph("conv"), T4)
-KEPT = measured_step(Configuration("a", "t4", 8), 1.0, priced_error("a", T4, PRICED))
+KEPT = measured_step(TimedConfiguration("a", "t4", 8), 1.0, priced_error("a", T4, PRICED))
 PRECISION = KEPT.precision
 
 
@@ -42,7 +42,12 @@ def timed(
 ) -> MeasuredStep:
     """A step that took `ratio` times what was predicted."""
     return MeasuredStep(
-        Configuration(model, device, batch), ratio * seconds, seconds, precision, KEPT.variant, KEPT.traits
+        TimedConfiguration(model, device, batch),
+        ratio * seconds,
+        seconds,
+        precision,
+        KEPT.variant,
+        KEPT.traits,
     )
 
 

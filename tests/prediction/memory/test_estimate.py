@@ -21,13 +21,13 @@ from foretrain.prediction.memory.estimate import (
     ContextSize,
     MemoryCalibration,
     MemoryEstimate,
-    Spread,
+    MemorySpread,
     estimate_memory,
     fits_memory,
     largest_batch,
     memory_calibration,
 )
-from foretrain.prediction.memory.lifetimes import Part, convolution_workspaces, tuned_calls
+from foretrain.prediction.memory.lifetimes import MemoryUse, convolution_workspaces, tuned_calls
 from foretrain.prediction.strategies.program import MemoryOptions, unit_of
 from foretrain.prediction.strategies.sharded import gathered_units
 from foretrain.workloads.example import Example
@@ -86,17 +86,17 @@ def bare() -> MemoryCalibration:
     """No context, no cuBLAS workspace, no spread: the allocator's memory alone."""
     nothing = ContextSize(0.0, 0.0, memory_calibration().context("ampere").kind, "test")
     buffers = CommunicatorSize(0.0, 0.0, 1.0, "test")
-    return MemoryCalibration({"any": nothing}, {"any": 0}, 1.0, Spread(1.0, 1.0, "test", 0), buffers)
+    return MemoryCalibration({"any": nothing}, {"any": 0}, 1.0, MemorySpread(1.0, 1.0, "test", 0), buffers)
 
 
-def part(memory: MemoryEstimate, wanted: Part) -> float:
+def part(memory: MemoryEstimate, wanted: MemoryUse) -> float:
     return math.fsum(item.value for item in memory.estimate.parts if item.name == wanted)
 
 
 def test_parts_sum_to_context_plus_reserved(a100: Device) -> None:
     memory = estimate_memory(mlp(), a100)
     assert memory.bytes == math.fsum(item.value for item in memory.estimate.parts)
-    reserved = memory.bytes - part(memory, Part.CONTEXT)
+    reserved = memory.bytes - part(memory, MemoryUse.CONTEXT)
     assert reserved % (2 * MIB) == 0
     assert reserved >= memory.allocated_bytes
 
@@ -104,14 +104,14 @@ def test_parts_sum_to_context_plus_reserved(a100: Device) -> None:
 def test_adam_keeps_two_states_a_parameter(a100: Device, bare: MemoryCalibration) -> None:
     memory = estimate_memory(mlp(), a100, calibration=bare)
     steps = 4 * 4  # one FP32 step counter a parameter, on the device where the optimizer keeps it there
-    assert part(memory, Part.PARAMETERS) == 4 * SQUARE
-    assert 0 <= part(memory, Part.OPTIMIZER_STATE) - 2 * 4 * SQUARE <= steps
+    assert part(memory, MemoryUse.PARAMETERS) == 4 * SQUARE
+    assert 0 <= part(memory, MemoryUse.OPTIMIZER_STATE) - 2 * 4 * SQUARE <= steps
 
 
 def test_plain_sgd_by_hand(a100: Device, bare: MemoryCalibration) -> None:
     """Four 4 MiB weights, four 4 MiB gradients, activations of 32 KiB: two large segments, one small."""
     memory = estimate_memory(mlp(batch=8, optimizer="sgd"), a100, calibration=bare)
-    assert part(memory, Part.PARAMETERS) == 4 * SQUARE
+    assert part(memory, MemoryUse.PARAMETERS) == 4 * SQUARE
     # Five blocks of 4 MiB fit into a segment of 20 MiB: eight weights and gradients need two.
     # Batches and activations are 8 * 1024 * 4 bytes = 32 KiB each: fewer than 64, so one small segment.
     assert memory.bytes == 2 * 20 * MIB + 2 * MIB
@@ -120,9 +120,9 @@ def test_plain_sgd_by_hand(a100: Device, bare: MemoryCalibration) -> None:
 def test_mixed_precision_keeps_master_weights_and_casts_them(a100: Device, bare: MemoryCalibration) -> None:
     """With 4,096 samples the peak lies where activations are saved and the casts are still alive."""
     memory = estimate_memory(mlp(4096, optimizer="sgd", precision="bf16"), a100, calibration=bare)
-    assert part(memory, Part.MASTER_WEIGHTS) == 4 * SQUARE
-    assert part(memory, Part.PARAMETERS) == 0
-    assert part(memory, Part.CAST_WEIGHTS) in {SQUARE / 2 * alive for alive in range(1, 5)}
+    assert part(memory, MemoryUse.MASTER_WEIGHTS) == 4 * SQUARE
+    assert part(memory, MemoryUse.PARAMETERS) == 0
+    assert part(memory, MemoryUse.CAST_WEIGHTS) in {SQUARE / 2 * alive for alive in range(1, 5)}
 
 
 def test_more_samples_never_take_less(a100: Device) -> None:
@@ -138,11 +138,11 @@ def test_zero_3_over_many_devices_leaves_a_share_and_the_gathered_unit(
     options = MemoryOptions(zero_stage=3, data_parallel=64, bucket_bytes=1)
     whole = estimate_memory(mlp(layers=16), a100, calibration=bare)
     sharded = estimate_memory(mlp(layers=16), a100, options, bare)
-    states = part(sharded, Part.OPTIMIZER_STATE)
-    assert states == pytest.approx(part(whole, Part.OPTIMIZER_STATE) / 64, rel=0.01)
+    states = part(sharded, MemoryUse.OPTIMIZER_STATE)
+    assert states == pytest.approx(part(whole, MemoryUse.OPTIMIZER_STATE) / 64, rel=0.01)
     # A share of the parameters, and at most two gathered blocks: the one in use and the prefetched one.
-    assert part(sharded, Part.PARAMETERS) <= 16 * SQUARE / 64 + 2 * (2 * SQUARE)
-    assert part(sharded, Part.GRADIENTS) <= 16 * SQUARE / 64 + SQUARE
+    assert part(sharded, MemoryUse.PARAMETERS) <= 16 * SQUARE / 64 + 2 * (2 * SQUARE)
+    assert part(sharded, MemoryUse.GRADIENTS) <= 16 * SQUARE / 64 + SQUARE
 
 
 def test_each_zero_stage_takes_less_than_the_one_before(a100: Device) -> None:
@@ -159,20 +159,20 @@ def test_a_forward_pass_alone_has_no_gradients_to_shard(a100: Device, bare: Memo
     assert estimate_memory(mlp(forward_only=True), a100, calibration=bare).bytes == 22 * MIB
     sharded = MemoryOptions(zero_stage=3, data_parallel=4)
     memory = estimate_memory(mlp(forward_only=True), a100, sharded, bare)
-    assert part(memory, Part.GRADIENTS) == part(memory, Part.BUCKETS) == 0
-    assert part(memory, Part.PARAMETERS) == 4 * SQUARE / 4 + 2 * (2 * SQUARE)
+    assert part(memory, MemoryUse.GRADIENTS) == part(memory, MemoryUse.BUCKETS) == 0
+    assert part(memory, MemoryUse.PARAMETERS) == 4 * SQUARE / 4 + 2 * (2 * SQUARE)
 
 
 def test_data_parallel_buckets_hold_a_copy_of_the_gradients(a100: Device) -> None:
     memory = estimate_memory(mlp(), a100, MemoryOptions(data_parallel=2))
-    assert part(memory, Part.BUCKETS) == 4 * SQUARE
-    assert part(estimate_memory(mlp(), a100), Part.BUCKETS) == 0
+    assert part(memory, MemoryUse.BUCKETS) == 4 * SQUARE
+    assert part(estimate_memory(mlp(), a100), MemoryUse.BUCKETS) == 0
 
 
 def test_8_bit_state_is_a_byte_an_element_and_a_scale_a_block(a100: Device, bare: MemoryCalibration) -> None:
     memory = estimate_memory(mlp(), a100, MemoryOptions(eight_bit_optimizer=True), bare)
     elements = 2 * 4 * WIDTH * WIDTH
-    assert part(memory, Part.OPTIMIZER_STATE) == pytest.approx(elements + 4 * elements / 256, abs=64)
+    assert part(memory, MemoryUse.OPTIMIZER_STATE) == pytest.approx(elements + 4 * elements / 256, abs=64)
 
 
 def test_gradients_kept_in_place_live_through_the_forward_pass(a100: Device, bare: MemoryCalibration) -> None:
@@ -200,15 +200,15 @@ def test_convolutions_transpose_channels_first_tensors() -> None:
 
 def test_convolutions_load_cudnn(a100: Device) -> None:
     context = memory_calibration().context("ampere")
-    assert part(estimate_memory(mlp(), a100), Part.CONTEXT) == context.bytes
-    with_cudnn = part(estimate_memory(convnet(), a100), Part.CONTEXT)
+    assert part(estimate_memory(mlp(), a100), MemoryUse.CONTEXT) == context.bytes
+    with_cudnn = part(estimate_memory(convnet(), a100), MemoryUse.CONTEXT)
     assert with_cudnn == context.bytes + context.convolution_bytes
 
 
 def test_loaders_keep_three_batches_and_their_raw_bytes(a100: Device) -> None:
     # A batch is 16 MiB: two segments of 16; the raw 4 MiB get one of 20, whose rest takes the third batch.
     memory = estimate_memory(mlp(4096), a100, MemoryOptions(prefetching_loaders=1))
-    assert part(memory, Part.INPUTS) == (16 + 16 + 20) * MIB
+    assert part(memory, MemoryUse.INPUTS) == (16 + 16 + 20) * MIB
 
 
 def test_the_interval_is_the_measured_spread(a100: Device) -> None:

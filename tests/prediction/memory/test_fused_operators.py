@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretrain.prediction.memory.lifetimes import Part, saved_bytes, tensor_lifetimes
+from foretrain.prediction.memory.lifetimes import MemoryUse, saved_bytes, tensor_lifetimes
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.options import ResolvedOptions
@@ -23,7 +23,7 @@ def graph(specs: tuple[Spec, ...], calls: tuple[Call, ...], buffers: tuple[Buffe
 def unused_bytes(of: Graph) -> int:
     """Gradients beside the FP32 ones of the parameters."""
     lasting = tensor_lifetimes(of, MemoryOptions(), 0).resident
-    held = sum(each.bytes for each in lasting if each.part is Part.GRADIENTS)
+    held = sum(each.bytes for each in lasting if each.part is MemoryUse.GRADIENTS)
     return held - sum(of.buffer_bytes(i) for i, each in enumerate(of.buffers) if each.role is Role.GRADIENT)
 
 

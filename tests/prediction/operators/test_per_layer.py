@@ -16,9 +16,9 @@ from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators.listing import roofline_seconds, table
 from foretrain.prediction.operators.per_layer import (
     ROWS,
+    LayerLines,
     LayerType,
     Line,
-    Lines,
     PerLayerModel,
     calibration,
     complexity,
@@ -90,10 +90,10 @@ def test_an_update_counts_what_it_writes() -> None:
     assert operations(lists_of_three) == 3 * 10
 
 
-def lines(**ratios: float) -> Lines:
+def lines(**ratios: float) -> LayerLines:
     """Lines a reader can follow: one for elementwise layers, on the PCIe V100 alone."""
     forward = {"elementwise forward float32": Line(1.0, 2.0)}
-    return Lines({V100.id: forward}, ratios or {"elementwise backward float32": 3.0})
+    return LayerLines({V100.id: forward}, ratios or {"elementwise backward float32": 3.0})
 
 
 def test_the_line_of_a_layer() -> None:

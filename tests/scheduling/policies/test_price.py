@@ -14,23 +14,25 @@ from foretrain.scheduling.outlook import Settings, view_of
 from foretrain.scheduling.packing import room_of
 from foretrain.scheduling.policies.auto import Auto, Effort, rollout_usd
 from foretrain.scheduling.policies.milp import Milp, first_step_usd, solve, without_output
-from foretrain.scheduling.policies.price import Price, select
+from foretrain.scheduling.policies.price import PricePolicy, select
 from foretrain.scheduling.policies.rules import EdfPacked
 from foretrain.scheduling.policies.search import Greedy
-from foretrain.scheduling.problem import Configuration, Job, NodeType, Problem, elastic
+from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, elastic
 from foretrain.scheduling.simulation import Simulation, simulate
 from foretrain.scheduling.state import JobState, State
 
 ONE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)
 TWO = NodeType(name="two", gpu="k80", gpus=2, usd_per_hour=7200)
-POLICIES: tuple[Policy, ...] = (Price(), Milp(), Auto())
+POLICIES: tuple[Policy, ...] = (PricePolicy(), Milp(), Auto())
 
 
-def job(name: str, deadline: float, one: float, two: float | None = None, submit: float = 0.0) -> Job:
+def job(
+    name: str, deadline: float, one: float, two: float | None = None, submit: float = 0.0
+) -> SubmittedJob:
     seconds = {Configuration("one", 1): one, Configuration("two", 1): one}
     if two is not None:
         seconds[Configuration("two", 2)] = two
-    return Job(
+    return SubmittedJob(
         name=name,
         submit_seconds=submit,
         deadline_seconds=deadline,
@@ -75,7 +77,7 @@ def test_an_urgent_job_interrupts_one_with_time(policy: Policy) -> None:
 def test_waiting_jobs_have_reasons() -> None:
     jobs = (job("long", 0.0, 10.0), job("short", 0.0, 2.0))
     state = State(0.0, elastic([ONE], 1), {each.name: JobState(each) for each in jobs}, {})
-    decision = Price().decide(state)
+    decision = PricePolicy().decide(state)
     assert list(decision.reasons) == ["long"]
     assert "other jobs save more" in decision.reasons["long"]
 
@@ -111,13 +113,14 @@ def test_a_solver_prints_nothing_on_standard_output(capfd: pytest.CaptureFixture
 def test_milp_says_when_it_falls_back() -> None:
     decision = Milp(most_jobs=1).decide(crowded())
     assert decision.notes == ("milp: 8 jobs, more than 1: selection by prices",)
-    assert decision.loads == Price().decide(crowded()).loads
+    assert decision.loads == PricePolicy().decide(crowded()).loads
 
 
 def test_auto_keeps_the_first_proposal_unless_another_is_clearly_cheaper() -> None:
     state = crowded("high-scaling")
     costs = {
-        policy.name: rollout_usd(state, policy.decide(state), Price(), 0) for policy in (Milp(), Greedy())
+        policy.name: rollout_usd(state, policy.decide(state), PricePolicy(), 0)
+        for policy in (Milp(), Greedy())
     }
     assert costs["milp"] < costs["greedy"]
     efforts = (Effort(100, 2, 0),)

@@ -1,5 +1,5 @@
 """Families of learning curves, one file each."""
 
-from foretrain.convergence.families._base import Family, Span, families
+from foretrain.convergence.families._base import CurveFamily, CurveHorizon, families
 
-__all__ = ["Family", "Span", "families"]
+__all__ = ["CurveFamily", "CurveHorizon", "families"]

@@ -6,7 +6,7 @@ in the sense that falls as training goes on (accuracies are fitted upside down);
 known schedule. Scale and floor follow from linear least squares once the shape is chosen, so that a fit is a
 search over one or two bounded numbers.
 
-Every `Family` in the modules of this package is found by `families`.
+Every `CurveFamily` in the modules of this package is found by `families`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import ClassVar
 import numpy as np
 
 from foretrain.convergence.curves import Floats
-from foretrain.convergence.schedules import Schedule
+from foretrain.convergence.schedules import LearningRateSchedule
 from foretrain.registry import Registry, discovered
 
 
 @dataclass(frozen=True)
-class Span:
+class CurveHorizon:
     """What a family gets besides the points: where the run is planned to end, under which schedule."""
 
     last_step: float
     planned_steps: float | None = None
-    schedule: Schedule | None = None
+    schedule: LearningRateSchedule | None = None
 
     def rate(self, steps: Floats) -> Floats:
         """The learning rate at these steps, relative to its peak; 1 where the schedule is not known."""
@@ -38,7 +38,7 @@ class Span:
         return self.schedule.rate(steps / self.planned_steps)
 
 
-class Family(ABC):
+class CurveFamily(ABC):
     """A form of learning curve."""
 
     name: ClassVar[str]
@@ -57,14 +57,14 @@ class Family(ABC):
         """Candidates of the shape parameters, one row each; steps among them are shares of the log."""
 
     @abstractmethod
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         """The falling function: shapes x steps."""
 
     def gain(self, shapes: Floats) -> Floats:
         """What the full learning rate adds to the value, as a share of it, for each shape."""
         return np.zeros(len(shapes))
 
-    def level(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def level(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         """What multiplies the curve, 1 + gain · rate: shapes x steps."""
         return np.asarray(1 + self.gain(shapes)[:, None] * span.rate(steps)[None, :])
 
@@ -79,8 +79,8 @@ def mesh(*axes: Floats) -> Floats:
 
 
 @cache
-def families() -> Registry[Family]:
+def families() -> Registry[CurveFamily]:
     """The families, by name."""
-    known = tuple(discovered(__name__, Family))  # type: ignore[type-abstract]
+    known = tuple(discovered(__name__, CurveFamily))  # type: ignore[type-abstract]
     hint = f"Known: {', '.join(family.name for family in known)}"
     return Registry("curve family", known, name=lambda family: family.name, hint=hint)

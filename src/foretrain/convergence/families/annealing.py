@@ -15,7 +15,7 @@ from importlib.resources import files
 import numpy as np
 
 from foretrain.convergence.curves import Floats
-from foretrain.convergence.families._base import Family, Span, mesh
+from foretrain.convergence.families._base import CurveFamily, CurveHorizon, mesh
 from foretrain.convergence.schedules import Constant, rate_area
 
 _SHARE_LEAST = 1e-4
@@ -29,7 +29,7 @@ def annealing_prior() -> dict[str, float]:
     return {**known["prior"], "relative_error": float(np.mean(known["relative_error"]))}
 
 
-class Annealing(Family):
+class Annealing(CurveFamily):
     """(L0 + A S1^-α)(1 + γ η), η the rate relative to its peak, for a planned end and a schedule.
 
     While the rate has not fallen, the log says nothing of γ and little of α: the prior decides. Of losses
@@ -58,7 +58,7 @@ class Annealing(Family):
         spread = np.array([prior["alpha_spread"], prior["gain_spread"]])
         return np.asarray(np.square(np.log(shapes / middle) / spread).sum(axis=1))
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         planned = span.planned_steps or span.last_step
         area = rate_area(span.schedule or Constant(), steps / planned)
         return np.asarray(np.maximum(area, _SHARE_LEAST)[None, :] ** -shapes[:, :1])

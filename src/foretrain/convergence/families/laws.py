@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from foretrain.convergence.curves import Floats
-from foretrain.convergence.families._base import Family, Span, mesh
+from foretrain.convergence.families._base import CurveFamily, CurveHorizon, mesh
 
 
-class Exponential(Family):
+class Exponential(CurveFamily):
     """a e^(-k/τ) + c: linear convergence, as of a strongly convex loss."""
 
     name = "exponential"
@@ -22,16 +22,16 @@ class Exponential(Family):
         """The time constant, from a fiftieth of the log to ten times it."""
         return np.geomspace(0.02, 10.0, 48)[:, None]
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         return np.exp(-steps[None, :] / (shapes * span.last_step))
 
 
-def _power(steps: Floats, shapes: Floats, span: Span) -> Floats:
+def _power(steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
     falling: Floats = (steps[None, :] / span.last_step) ** -shapes
     return falling
 
 
-class FloorlessPowerLaw(Family):
+class FloorlessPowerLaw(CurveFamily):
     """a k^-α: a straight line in logarithms."""
 
     name = "power-law-floorless"
@@ -42,11 +42,11 @@ class FloorlessPowerLaw(Family):
         """The exponent alone."""
         return np.geomspace(0.005, 2.0, 60)[:, None]
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         return _power(steps, shapes, span)
 
 
-class LocalPowerLaw(Family):
+class LocalPowerLaw(CurveFamily):
     """The same of about the last fifth of the log: losses that go to 0 by memorising bend down ever more."""
 
     name = "power-law-local"
@@ -58,11 +58,11 @@ class LocalPowerLaw(Family):
         """The exponent; larger than that of whole logs."""
         return np.geomspace(0.005, 8.0, 32)[:, None]
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         return _power(steps, shapes, span)
 
 
-class LogPower(Family):
+class LogPower(CurveFamily):
     """a ln(e + k/s)^-α + c (the logarithmic power form of T. Domhan et al., IJCAI 2015, in falling sense)."""
 
     name = "log-power"
@@ -72,7 +72,7 @@ class LogPower(Family):
         """Exponent and the step at which the logarithm begins to bite."""
         return mesh(np.geomspace(0.25, 4.0, 10), np.array([0.003, 0.01, 0.03, 0.1, 0.3]))
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         return np.log(np.e + steps[None, :] / (shapes[:, 1:2] * span.last_step)) ** -shapes[:, :1]
 
 
@@ -81,12 +81,12 @@ def _offsets() -> Floats:
     return np.geomspace(1e-3, 30.0, 60)[:, None]
 
 
-def _inverse(steps: Floats, shapes: Floats, span: Span) -> Floats:
+def _inverse(steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
     falling: Floats = 1.0 / (steps[None, :] / span.last_step + shapes)
     return falling
 
 
-class Optimus(Family):
+class Optimus(CurveFamily):
     """1 / (b0 k + b1) + b2, with scale = 1/b0 and offset = b1/b0."""
 
     name = "optimus"
@@ -95,11 +95,11 @@ class Optimus(Family):
     def shapes(self) -> Floats:
         return _offsets()
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         return _inverse(steps, shapes, span)
 
 
-class WeightedOptimus(Family):
+class WeightedOptimus(CurveFamily):
     """The same; later points count more, four times for each quarter of the log."""
 
     name = "optimus-weighted"
@@ -109,11 +109,11 @@ class WeightedOptimus(Family):
     def shapes(self) -> Floats:
         return _offsets()
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         return _inverse(steps, shapes, span)
 
 
-class Plateau(Family):
+class Plateau(CurveFamily):
     """c, the level of about the last tenth of the log: what a run that has converged, or overfits, keeps."""
 
     name = "plateau"
@@ -123,11 +123,11 @@ class Plateau(Family):
     def shapes(self) -> Floats:
         return np.ones((1, 1))
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         return 0.0 * shapes * (steps[None, :] / span.last_step)
 
 
-class PowerLaw(Family):
+class PowerLaw(CurveFamily):
     """a (k + s)^-α + c (J. Hestness et al., arXiv:1712.00409, over steps instead of samples)."""
 
     name = "power-law"
@@ -137,12 +137,12 @@ class PowerLaw(Family):
         """Exponent 0.1 to 2 and offset, from nothing to a third of the log."""
         return mesh(np.geomspace(0.1, 2.0, 14), np.array([0.0, 0.01, 0.05, 0.3]))
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         relative = steps[None, :] / span.last_step + shapes[:, 1:2]
         return relative ** -shapes[:, :1]
 
 
-class StretchedExponential(Family):
+class StretchedExponential(CurveFamily):
     """a e^(-(k/τ)^β) + c with β below 1: many time scales at once (Weibull's form)."""
 
     name = "stretched-exponential"
@@ -152,5 +152,5 @@ class StretchedExponential(Family):
         """Time constant and stretch."""
         return mesh(np.geomspace(0.01, 10.0, 16), np.array([0.25, 0.4, 0.55, 0.7, 0.85]))
 
-    def basis(self, steps: Floats, shapes: Floats, span: Span) -> Floats:
+    def basis(self, steps: Floats, shapes: Floats, span: CurveHorizon) -> Floats:
         return np.exp(-((steps[None, :] / (shapes[:, :1] * span.last_step)) ** shapes[:, 1:2]))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from foretrain.convergence.curves import LEAST_POINTS, Curve, Direction
+from foretrain.convergence.curves import LEAST_POINTS, Curve, MetricDirection
 from foretrain.convergence.logs._base import Log, LogReader
 from foretrain.convergence.logs.tensorboard import TensorBoard
 from foretrain.convergence.logs.text_logs import CsvLog, JsonLines, KerasCsv, TrainerState
@@ -40,7 +40,7 @@ def read_log(path: Path) -> Log:
 
 
 def read_history(
-    folder: Path, metric: str, direction: Direction
+    folder: Path, metric: str, direction: MetricDirection
 ) -> tuple[tuple[Curve, ...], tuple[str, ...]]:
     """Curves of the metric in a folder and its subfolders, and why files were left out.
 

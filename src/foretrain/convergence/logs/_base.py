@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from foretrain.convergence.curves import Curve, Direction, Floats, curve_of
+from foretrain.convergence.curves import Curve, Floats, MetricDirection, curve_of
 from foretrain.errors import InvalidData, UnknownName
 
 STEP_NAMES = ("step", "steps", "global_step", "iteration", "iter", "train/global_step", "_step")
@@ -64,7 +64,7 @@ class Log:
         ratio = float(self.columns[self.counter][there][-1] / epochs[there][-1])
         return ratio if ratio > 0 else None
 
-    def curve(self, metric: str, direction: Direction | None = None, group: str = "") -> Curve:
+    def curve(self, metric: str, direction: MetricDirection | None = None, group: str = "") -> Curve:
         """One metric over the steps."""
         if metric not in self.metrics:
             raise UnknownName(

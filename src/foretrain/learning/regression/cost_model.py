@@ -26,7 +26,7 @@ from foretrain.learning.regression.columns import (
 from foretrain.learning.regression.learn import LEAST_TO_CHOOSE, fitted
 from foretrain.learning.regression.model import Evidence, LearnedModel, is_model_file, load
 from foretrain.learning.regression.selection import RANDOM, judge
-from foretrain.learning.regression.table import Table, read_table, sample_of
+from foretrain.learning.regression.table import TimingTable, read_table, sample_of
 from foretrain.learning.regression.techniques._base import techniques
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel, PricedStep, step_estimate
 from foretrain.prediction.operators.pricing import Confidence, Knowledge, RooflineModel
@@ -127,7 +127,7 @@ _WITHOUT_EVIDENCE = (0.5, 2.0)
 """Assumed interval of a regression on three or four timings, which leave nothing to judge it on."""
 
 
-def _of_network(table: Table, network: str) -> Table:
+def _of_network(table: TimingTable, network: str) -> TimingTable:
     """The rows of one network, without the column that names it."""
     column = next((name for name in table.columns if Feature(name).role == MODEL), None)
     if column is None:

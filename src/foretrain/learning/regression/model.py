@@ -17,6 +17,7 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.user_data import write_atomically
 from foretrain.learning.regression.columns import DEVICE, Feature, Schema, device_figures
 from foretrain.learning.regression.techniques._base import Parameters, Predictor, techniques
+from foretrain.persisted import read_json_object, restore
 
 FORMAT, VERSION = "foretrain-regression", 1
 
@@ -110,11 +111,8 @@ def load(file: Path) -> LearnedModel:
     """The model of a file; a file of something else, of another version or damaged is refused."""
     if not file.is_file():
         raise MissingData(f"no model {file}; `foretrain learn` makes one and writes it with `save`")
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InvalidData(str(file), f"is not a learned model: {error}") from error
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+    raw = read_json_object(file, "a learned model")
+    if raw.get("format") != FORMAT:
         raise InvalidData(
             str(file), f"is not a learned model (format {FORMAT}); `foretrain learn` saves such files"
         )
@@ -124,31 +122,47 @@ def load(file: Path) -> LearnedModel:
             f"is of version {raw.get('version')}; this foretrain reads version {VERSION}: learn it again",
         )
     try:
-        return _model(raw)
+        return _model(restore(_Saved, raw))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise InvalidData(str(file), f"is damaged: {error}") from error
 
 
-def _model(raw: Mapping[str, Any]) -> LearnedModel:
-    features = tuple(
-        Feature(
-            str(each["name"]), tuple(str(name) for name in each["categories"]), float(each["low"]),
-            float(each["high"]), bool(each["of_device"]),
-        )
-        for each in raw["features"]
-    )  # fmt: skip
-    schema = Schema(features, dict(raw["fixed"]))
-    technique = techniques()[raw["technique"]]
-    p10, p90 = float(raw["interval"]["p10"]), float(raw["interval"]["p90"])
-    if not 0 <= p10 <= 1 <= p90:
-        raise ValueError(f"an interval from {p10} to {p90} times the prediction")
+@dataclass(frozen=True)
+class _Factors:
+    """The interval as factors of the prediction."""
+
+    p10: float
+    p90: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p10 <= 1 <= self.p90:
+            raise ValueError(f"an interval from {self.p10} to {self.p90} times the prediction")
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A model as its file has it; `model` is read by its technique."""
+
+    technique: str
+    parameters: dict[str, int | float | str]
+    target: str
+    features: tuple[Feature, ...]
+    fixed: dict[str, int | float | str]
+    interval: _Factors
+    evidence: Evidence
+    model: dict[str, Any]
+
+
+def _model(saved: _Saved) -> LearnedModel:
+    schema = Schema(saved.features, saved.fixed)
+    technique = techniques()[saved.technique]
     return LearnedModel(
         technique=technique.name,
-        parameters=dict(raw["parameters"]),
-        target=str(raw["target"]),
+        parameters=saved.parameters,
+        target=saved.target,
         schema=schema,
-        predictor=technique.read(raw["model"], schema),
-        evidence=Evidence(**raw["evidence"]),
-        p10=p10,
-        p90=p90,
+        predictor=technique.read(saved.model, schema),
+        evidence=saved.evidence,
+        p10=saved.interval.p10,
+        p90=saved.interval.p90,
     )

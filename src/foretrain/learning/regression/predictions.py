@@ -15,7 +15,7 @@ from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.learning.regression.columns import BATCH, DEVICE, GPUS, MODEL, PREDICTED, role_of
-from foretrain.learning.regression.table import Table
+from foretrain.learning.regression.table import TimingTable
 from foretrain.prediction.cost_models import OperatorCostModel, step_estimate
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -25,7 +25,9 @@ _OPTIONS = frozenset(each.name for each in fields(WorkloadRequest)) - {"model", 
 Progress = Callable[[str], None]
 
 
-def with_predictions(table: Table, model: str = "", progress: Progress = lambda _: None) -> tuple[Table, str]:
+def with_predictions(
+    table: TimingTable, model: str = "", progress: Progress = lambda _: None
+) -> tuple[TimingTable, str]:
     """The table with a column of predictions, or as it is with the reason why there is none."""
     roles = {role: name for name in table.columns if (role := role_of(name)) is not None}
     if PREDICTED in roles:

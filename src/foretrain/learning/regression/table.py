@@ -48,7 +48,7 @@ FIRST_ROW = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class TimingTable:
     """Cells by column, as they were read; `first_row` numbers them in messages."""
 
     source: str
@@ -65,11 +65,11 @@ class Table:
             for cells in zip(*self.columns.values(), strict=True)
         ]  # fmt: skip
 
-    def with_column(self, name: str, cells: Sequence[Any]) -> Table:
+    def with_column(self, name: str, cells: Sequence[Any]) -> TimingTable:
         """The table with one more column."""
         return replace(self, columns={**self.columns, name: tuple(cells)})
 
-    def take(self, rows: Sequence[int]) -> Table:
+    def take(self, rows: Sequence[int]) -> TimingTable:
         """Some of the rows."""
         return replace(self, columns={name: tuple(c[r] for r in rows) for name, c in self.columns.items()})
 
@@ -107,7 +107,7 @@ class Sample:
         return values
 
 
-def read_table(file: Path) -> Table:
+def read_table(file: Path) -> TimingTable:
     """The cells of a CSV file; ragged rows and repeated columns are errors."""
     if not file.is_file():
         raise MissingData(f"no table {file}; give a CSV file with a header, one row for each timing")
@@ -132,18 +132,20 @@ def read_table(file: Path) -> Table:
         raise InvalidData(str(file), "holds a header and no rows; add one for each timing")
     columns = zip(*(cells for _, cells in kept), strict=True)
     stripped = (tuple(cell.strip() for cell in cells) for cells in columns)
-    return Table(str(file), dict(zip(header, stripped, strict=True)), FIRST_ROW)
+    return TimingTable(str(file), dict(zip(header, stripped, strict=True)), FIRST_ROW)
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], source: str = "rows") -> Table:
+def table_of(rows: Sequence[Mapping[str, Any]], source: str = "rows") -> TimingTable:
     """A table from plain rows; a cell a row does not have is missing."""
     names = dict.fromkeys(name for row in rows for name in row)
     if not rows or not names:
         raise MissingData(f"{source}: there are no rows to learn from")
-    return Table(source, {name: tuple(row.get(name) for row in rows) for name in names})
+    return TimingTable(source, {name: tuple(row.get(name) for row in rows) for name in names})
 
 
-def sample_of(table: Table, target: str, features: Sequence[str] = (), drop_missing: bool = False) -> Sample:
+def sample_of(
+    table: TimingTable, target: str, features: Sequence[str] = (), drop_missing: bool = False
+) -> Sample:
     """The sample of a table; `features` restricts the columns, and keeps those that look measured."""
     chosen = _chosen(table, target, features)
     table, notes = _complete(table, (target, *chosen), drop_missing)
@@ -171,7 +173,7 @@ def sample_of(table: Table, target: str, features: Sequence[str] = (), drop_miss
     return _medians(sample)
 
 
-def _chosen(table: Table, target: str, features: Sequence[str]) -> tuple[str, ...]:
+def _chosen(table: TimingTable, target: str, features: Sequence[str]) -> tuple[str, ...]:
     for name in (target, *features):
         if name not in table.columns:
             raise UnknownName(
@@ -182,7 +184,7 @@ def _chosen(table: Table, target: str, features: Sequence[str]) -> tuple[str, ..
     return tuple(features) or tuple(name for name in table.columns if name != target)
 
 
-def _complete(table: Table, names: Sequence[str], drop: bool) -> tuple[Table, tuple[str, ...]]:
+def _complete(table: TimingTable, names: Sequence[str], drop: bool) -> tuple[TimingTable, tuple[str, ...]]:
     gaps = {
         name: [row for row, cell in enumerate(table.columns[name]) if _is_missing(cell)] for name in names
     }
@@ -212,7 +214,7 @@ def _is_missing(cell: Any) -> bool:
     return isinstance(cell, str) and cell.strip().casefold() in _MISSING
 
 
-def _listed(table: Table, rows: Sequence[int]) -> str:
+def _listed(table: TimingTable, rows: Sequence[int]) -> str:
     shown = ", ".join(str(row + table.first_row) for row in rows[:_SHOWN])
     return f"row{'s' if len(rows) > 1 else ''} {shown}{', ...' if len(rows) > _SHOWN else ''}"
 
@@ -227,7 +229,7 @@ def _parsed(cell: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _numbers(table: Table, name: str, cells: Sequence[Any]) -> Floats:
+def _numbers(table: TimingTable, name: str, cells: Sequence[Any]) -> Floats:
     values = [_parsed(cell) for cell in cells]
     wrong = [row for row, value in enumerate(values) if value is None]
     if wrong:
@@ -240,7 +242,7 @@ def _numbers(table: Table, name: str, cells: Sequence[Any]) -> Floats:
     return np.array(values, float)
 
 
-def _check_target(table: Table, target: str, measured: Floats) -> None:
+def _check_target(table: TimingTable, target: str, measured: Floats) -> None:
     low = np.flatnonzero(measured <= 0).tolist()
     if low:
         raise InvalidData(
@@ -256,7 +258,7 @@ def _check_target(table: Table, target: str, measured: Floats) -> None:
 
 
 def _usable(
-    table: Table, names: Sequence[str], is_asked: bool
+    table: TimingTable, names: Sequence[str], is_asked: bool
 ) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
     """Columns by name, those that identify rows left out."""
     kept, notes = {}, []
@@ -360,7 +362,7 @@ STEP_SECONDS = "step_seconds"
 RUN_SECONDS = "run_seconds"
 
 
-def table_of_runs(runs: Sequence[Run], source: str, target: str = STEP_SECONDS) -> Table:
+def table_of_runs(runs: Sequence[Run], source: str, target: str = STEP_SECONDS) -> TimingTable:
     """A row for every completed run with step times; settings that only some runs have are left out."""
     rows = [_row(run, target) for run in runs if run.status is Status.COMPLETED and run.summary is not None]
     if not rows:

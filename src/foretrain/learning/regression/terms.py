@@ -198,7 +198,7 @@ _EXACT = 1e-18
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class TermSelection:
     """The terms chosen, in the order of their columns, and the least-squares fit on them.
 
     `coefficients` and `covariance` have the constant first; `covariance` is (X'WX)⁻¹, to be multiplied by a
@@ -232,7 +232,7 @@ def select(
     enter: float = ENTER,
     leave: float = LEAVE,
     most: int | None = None,
-) -> Selection:
+) -> TermSelection:
     """Choose among `columns` (rows x candidates) those that predict `response`; at most `most` of them."""
     if not 0 < enter <= leave < 1:
         raise ValueError(f"thresholds must keep 0 < enter <= leave < 1, got enter {enter}, leave {leave}")
@@ -287,14 +287,14 @@ class _Problem:
         weakest = len(partial) - 1 - first_of_least(partial[::-1] / max(float(partial.max()), 1e-300))
         return chosen[weakest] if _tail(float(partial[weakest]), fit.freedom) > leave else None
 
-    def fit(self, chosen: tuple[int, ...]) -> Selection:
+    def fit(self, chosen: tuple[int, ...]) -> TermSelection:
         """Least squares on the terms chosen and the constant."""
         design = self._design(chosen)
         scale = np.sqrt(np.sum(design**2, axis=0))
         basis, upper = np.linalg.qr(design / scale)
         inverse = np.linalg.inv(upper)
         residuals = self.response - basis @ (basis.T @ self.response)
-        return Selection(
+        return TermSelection(
             terms=chosen,
             coefficients=inverse @ (basis.T @ self.response) / scale,
             covariance=inverse @ inverse.T / np.outer(scale, scale),

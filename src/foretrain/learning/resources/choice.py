@@ -16,8 +16,8 @@ from foretrain.prediction.resources.consumption import (
     INSPECTOR,
     TIMELINE,
     Consumption,
-    Figure,
     ResourceBursts,
+    ResourceFigure,
     pace_of,
     timeline_consumption,
 )
@@ -110,7 +110,7 @@ def _corrected(
     assert before.resource is RESOURCES[place], "answers list the resources in the order of the targets"
     start = place * len(METRICS)
     amount, burst, idle = (
-        Figure(
+        ResourceFigure(
             float(figures[at]),
             float(figures[at] * inspector.low[at]),
             float(figures[at] * inspector.high[at]),
@@ -122,8 +122,8 @@ def _corrected(
             before,
             pattern=Pattern.BUSY,
             burst_amount=amount,
-            burst_duration=Figure(0.0),
-            idle_duration=Figure(0.0),
+            burst_duration=ResourceFigure(0.0),
+            idle_duration=ResourceFigure(0.0),
             idle_amount=0.0,
         )
     kept = before.idle_amount if before.pattern is Pattern.ALTERNATING else 0.0

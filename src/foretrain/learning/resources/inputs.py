@@ -51,7 +51,7 @@ def _scaled(values: Floats, means: Floats, deviations: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class SampleTable:
     """Samples in rows: the graph of each, other features, and the targets by the timeline."""
 
     graphs: tuple[GroupedGraph, ...]
@@ -60,10 +60,10 @@ class Table:
     figures: Floats
     alternates: Floats
 
-    def rows(self, chosen: NDArray[np.int64]) -> Table:
+    def rows(self, chosen: NDArray[np.int64]) -> SampleTable:
         """Some of the samples, with their graphs."""
         kept, graph_of = np.unique(self.graph_of[chosen], return_inverse=True)
-        return Table(
+        return SampleTable(
             tuple(self.graphs[place] for place in kept),
             graph_of,
             self.others[chosen],
@@ -77,7 +77,7 @@ def table_of(
     options: InspectorOptions,
     constants: WorkerConstants,
     interval_seconds: float,
-) -> Table:
+) -> SampleTable:
     """The samples of scenes; a graph that several of them share is there once."""
     places: dict[int, int] = {}
     graphs: list[GroupedGraph] = []
@@ -89,7 +89,7 @@ def table_of(
     figures, alternates = (np.array(column) for column in zip(*pairs, strict=True))
     timeline = np.concatenate([np.log(figures), alternates], axis=1) * options.uses_timeline
     settings = np.array([scene.features for scene in scenes])
-    return Table(
+    return SampleTable(
         graphs=tuple(graphs),
         graph_of=np.array([places[id(scene.graph)] for scene in scenes]),
         others=np.concatenate([settings, timeline], axis=1),
@@ -119,7 +119,7 @@ def _grouped_by_nodes(graph: Graph) -> dict[int, GroupedGraph]:
     return {}
 
 
-def scaling_of(table: Table) -> Scaling:
+def scaling_of(table: SampleTable) -> Scaling:
     """The scaling of the samples an Inspector is trained on."""
     used = np.unique(table.graph_of)
     nodes = np.concatenate([node_features(table.graphs[place]) for place in used])
@@ -138,14 +138,14 @@ def node_features(graph: GroupedGraph) -> Floats:
     return features
 
 
-def repetitions_of(table: Table, options: InspectorOptions) -> int:
+def repetitions_of(table: SampleTable, options: InspectorOptions) -> int:
     """K: repetitions of the shared layer, from the mean number of nodes."""
     nodes = [len(graph.features) for graph in table.graphs]
     mean = float(np.mean(nodes)) if options.grouping != "none" else float(options.nodes)
     return max(1, round(mean * options.repetitions_per_node))
 
 
-def tensors_of(table: Table, scaling: Scaling) -> tuple[Graphs, Mapping[str, Tensor]]:
+def tensors_of(table: SampleTable, scaling: Scaling) -> tuple[Graphs, Mapping[str, Tensor]]:
     """Graphs and other features as tensors."""
     need_torch_geometric()
     import torch

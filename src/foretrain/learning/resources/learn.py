@@ -15,8 +15,8 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.learning.resources.artefact import Inspector, StrategyErrors
-from foretrain.learning.resources.inputs import Table, table_of
-from foretrain.learning.resources.options import InspectorOptions, TrainingOptions, need_torch_geometric
+from foretrain.learning.resources.inputs import SampleTable, table_of
+from foretrain.learning.resources.options import InspectorOptions, InspectorTraining, need_torch_geometric
 from foretrain.learning.resources.samples import METRICS, RESOURCES, TARGETS, ResourceSample
 from foretrain.learning.resources.training import Member, folds_of, predicted, train_member
 from foretrain.learning.user_calibration.fitting import fit_constants
@@ -31,7 +31,7 @@ _FEWEST_RUNS = 20
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOut:
+class LeftOutModels:
     """Predictions of whole models by what was trained on others: Inspector, timeline, and mean of the others.
 
     Rows are samples, columns the targets; all NaN where nothing was measured. `timeline` is by constants
@@ -66,7 +66,7 @@ class Learned:
     """A trained Inspector and how it predicts models that it has not seen."""
 
     inspector: Inspector
-    left_out: LeftOut
+    left_out: LeftOutModels
     samples: int
     models: tuple[str, ...]
 
@@ -75,14 +75,14 @@ def learn(
     samples: Sequence[ResourceSample],
     interval_seconds: float,
     options: InspectorOptions | None = None,
-    training: TrainingOptions | None = None,
+    training: InspectorTraining | None = None,
     start: Inspector | None = None,
     progress: Progress = lambda _: None,
 ) -> Learned:
     """Train an Inspector; with `start`, transfer that one to the setting of the runs."""
     need_torch_geometric()
     options = start.options if start is not None else options or InspectorOptions()
-    training = training or TrainingOptions()
+    training = training or InspectorTraining()
     if len(samples) < _FEWEST_RUNS:
         raise InvalidRequest(
             f"{len(samples)} runs are too few to train an Inspector; at least {_FEWEST_RUNS} are needed"
@@ -129,11 +129,11 @@ def predict_left_out(
     samples: Sequence[ResourceSample],
     interval_seconds: float,
     options: InspectorOptions,
-    training: TrainingOptions,
+    training: InspectorTraining,
     start: Inspector | None = None,
     progress: Progress = lambda _: None,
     constants: Sequence[WorkerConstants] | None = None,
-) -> LeftOut:
+) -> LeftOutModels:
     """Each fold of models predicted by what was trained on the others.
 
     `constants` are those of each fold, where they are known already.
@@ -163,7 +163,7 @@ def predict_left_out(
         inspector[apart] = predicted([member], table.rows(apart))
         timeline[apart] = table.figures[apart]
         mean[apart] = np.exp(_nan_means(np.log(targets[fitted])))
-    return LeftOut(targets, inspector, timeline, mean, seconds)
+    return LeftOutModels(targets, inspector, timeline, mean, seconds)
 
 
 def _nan_means(values: Floats) -> Floats:
@@ -192,7 +192,7 @@ def _targets(samples: Sequence[ResourceSample]) -> Floats:
     return np.array([each.targets for each in samples])
 
 
-def _intervals(left_out: LeftOut) -> dict[str, Floats]:
+def _intervals(left_out: LeftOutModels) -> dict[str, Floats]:
     """Percentiles of measured over predicted; a metric with few figures gets those of all."""
     ratios = left_out.measured / left_out.inspector
     everything = ratios[np.isfinite(ratios)]
@@ -204,7 +204,7 @@ def _intervals(left_out: LeftOut) -> dict[str, Floats]:
     return {"low": np.minimum(low, 1.0), "high": np.maximum(high, 1.0)}
 
 
-def _alternating(samples: Sequence[ResourceSample], table: Table) -> Floats:
+def _alternating(samples: Sequence[ResourceSample], table: SampleTable) -> Floats:
     """How often a resource alternates, by whether the timeline has it so: rows are no and yes."""
     measured = np.isfinite(_targets(samples)[:, 1 :: len(METRICS)])
     exists = np.isfinite(_targets(samples)[:, 0 :: len(METRICS)])
@@ -217,7 +217,7 @@ def _alternating(samples: Sequence[ResourceSample], table: Table) -> Floats:
     return shares
 
 
-def strategy_errors(samples: Sequence[ResourceSample], left_out: LeftOut) -> dict[str, StrategyErrors]:
+def strategy_errors(samples: Sequence[ResourceSample], left_out: LeftOutModels) -> dict[str, StrategyErrors]:
     """Errors of both methods on the runs of each strategy, over all resources."""
     strategies = np.array([each.scene.strategy for each in samples])
     errors = {}

@@ -40,7 +40,7 @@ class InspectorOptions:
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class InspectorTraining:
     """How an Inspector is trained: at most `epochs`, until `patience` epochs bring no better validation."""
 
     epochs: int = 400

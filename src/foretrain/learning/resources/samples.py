@@ -23,8 +23,9 @@ import numpy as np
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.hardware import cluster
+from foretrain.learning.user_calibration.samples import UnusedRun
 from foretrain.prediction.corrections.workers import (
-    Deviation,
+    SettingDeviation,
     step_of_workers,
     with_worker_time,
     worker_calibration,
@@ -165,7 +166,7 @@ class WorkerScene:
 
     def cycle(self, constants: WorkerConstants) -> WorkerCycle:
         """The cycle of a worker by constants of its machine."""
-        none = Deviation(0.0, 0.0, False, "constants of the Inspector")
+        none = SettingDeviation(0.0, 0.0, False, "constants of the Inspector")
         timed = with_worker_time(self.pace.step, worker_time(self.step, constants), none)
         evaluation = replace(
             evaluation_of(self.pace.context, self.pace.configuration, self.pace.executed, timed),
@@ -199,14 +200,6 @@ class ResourceSample:
     def model(self) -> str:
         """The model that was trained."""
         return self.scene.model
-
-
-@dataclass(frozen=True, slots=True)
-class UnusedRun:
-    """A run that is no sample, and why."""
-
-    id: str
-    reason: str
 
 
 def resource_samples(

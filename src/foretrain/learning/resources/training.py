@@ -19,13 +19,13 @@ from foretrain.errors import InvalidRequest
 from foretrain.learning.resources.inputs import (
     NODE_FEATURES,
     OTHER_FEATURES,
+    SampleTable,
     Scaling,
-    Table,
     repetitions_of,
     scaling_of,
     tensors_of,
 )
-from foretrain.learning.resources.options import InspectorOptions, TrainingOptions, need_torch_geometric
+from foretrain.learning.resources.options import InspectorOptions, InspectorTraining, need_torch_geometric
 from foretrain.learning.resources.samples import TARGETS
 from foretrain.store.runs import Floats
 
@@ -52,11 +52,11 @@ class Member:
 
 
 def train_member(
-    table: Table,
+    table: SampleTable,
     targets: Floats,
     models: Sequence[str],
     options: InspectorOptions,
-    training: TrainingOptions,
+    training: InspectorTraining,
     seed: int,
     start: Member | None = None,
     progress: Progress = lambda _: None,
@@ -85,7 +85,7 @@ def _means(values: Floats) -> Floats:
     return means
 
 
-def _new(table: Table, options: InspectorOptions, training: TrainingOptions) -> InspectorNetwork:
+def _new(table: SampleTable, options: InspectorOptions, training: InspectorTraining) -> InspectorNetwork:
     need_torch_geometric()
     from foretrain.learning.resources.network import InspectorNetwork
 
@@ -97,11 +97,11 @@ def _new(table: Table, options: InspectorOptions, training: TrainingOptions) -> 
 
 def _fit(
     network: InspectorNetwork,
-    table: Table,
+    table: SampleTable,
     scaling: Scaling,
     targets: Floats,
     split: tuple[Rows, Rows],
-    training: TrainingOptions,
+    training: InspectorTraining,
     progress: Progress,
 ) -> int:
     """Train until the samples that are watched get no better; the network ends as it was at its best."""
@@ -158,7 +158,7 @@ def _stopping_split(models: Sequence[str], seed: int) -> tuple[Rows, Rows]:
     return np.flatnonzero(~is_apart), np.flatnonzero(is_apart)
 
 
-def predicted(members: Sequence[Member], table: Table) -> Floats:
+def predicted(members: Sequence[Member], table: SampleTable) -> Floats:
     """The 12 targets of each sample: the timeline times the median of what the members correct."""
     import torch
 

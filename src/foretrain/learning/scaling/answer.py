@@ -22,15 +22,15 @@ from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.learning.scaling.configurations import (
-    Configuration,
     Placement,
+    ScalingConfiguration,
     Timing,
     columns,
     reference_batch,
 )
 from foretrain.learning.scaling.fitting import (
     Fitted,
-    LeftOut,
+    LeftOutErrors,
     Prediction,
     Prior,
     fit,
@@ -61,9 +61,9 @@ class Suggestion:
 
 def suggest(
     fitted: Fitted,
-    asked: Sequence[Configuration],
-    candidates: Sequence[Configuration],
-    timed: Collection[Configuration],
+    asked: Sequence[ScalingConfiguration],
+    candidates: Sequence[ScalingConfiguration],
+    timed: Collection[ScalingConfiguration],
     reference_batch: float,
     most: int = 3,
 ) -> tuple[Suggestion, ...]:
@@ -94,7 +94,7 @@ _PREDICTED = "a prediction of this job"
 
 
 @dataclass(frozen=True, eq=False)
-class ScalingRequest:
+class ScalingProblem:
     """Timings of one job; configurations to predict (a usual choice if there are none); form; cluster.
 
     `predict_at` is what a prediction of the job from its model and hardware says, and `prediction_error` the
@@ -103,7 +103,7 @@ class ScalingRequest:
     """
 
     timings: tuple[Timing, ...]
-    at: tuple[Configuration, ...] = ()
+    at: tuple[ScalingConfiguration, ...] = ()
     form: str = PHYSICAL
     cluster: str = ""
     predict_at: Prediction | None = None
@@ -117,12 +117,12 @@ class ScalingRequest:
             raise InvalidRequest("a prediction needs its error, above 0, to be weighed against timings")
 
     @property
-    def timed(self) -> tuple[Configuration, ...]:
+    def timed(self) -> tuple[ScalingConfiguration, ...]:
         """The configurations timed."""
         return tuple(item.configuration for item in self.timings)
 
     @property
-    def asked(self) -> tuple[Configuration, ...]:
+    def asked(self) -> tuple[ScalingConfiguration, ...]:
         """The configurations to predict."""
         return self.at or usual_configurations(self.timed, self.devices_per_node)
 
@@ -160,7 +160,7 @@ class ScalingAnswer(Answer):
     model: ScalingModel
     predictions: tuple[ScalingPrediction, ...]
     time_next: tuple[Suggestion, ...]
-    comparison: tuple[LeftOut, ...]
+    comparison: tuple[LeftOutErrors, ...]
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class ScalingAnswer(Answer):
         return (("form", f"{model.form}, {model.mean_residual:.1%} mean residual"), *rows)
 
 
-def predict_scaling(request: ScalingRequest) -> ScalingAnswer:
+def predict_scaling(request: ScalingProblem) -> ScalingAnswer:
     """Fit the requested form and predict all configurations.
 
     With `all`, forms are compared on timings left out, and the physical one predicts: on Sia's jobs the form
@@ -201,8 +201,8 @@ def predict_scaling(request: ScalingRequest) -> ScalingAnswer:
 
 
 def usual_configurations(
-    timed: Sequence[Configuration], devices_per_node: int | None = None
-) -> tuple[Configuration, ...]:
+    timed: Sequence[ScalingConfiguration], devices_per_node: int | None = None
+) -> tuple[ScalingConfiguration, ...]:
     """One node with 1, 2, 4 ... devices, then full nodes up to twice those timed, at the batches timed.
 
     A node is as large as the fullest timed, or has eight devices if no more than one was timed.
@@ -218,10 +218,10 @@ def usual_configurations(
     batches = sorted({item.batch for item in timed})
     if len(batches) > _BATCHES:
         batches = [batches[0], batches[len(batches) // 2], batches[-1]]
-    return tuple(Configuration(place, batch) for place in places for batch in batches)
+    return tuple(ScalingConfiguration(place, batch) for place in places for batch in batches)
 
 
-def _prior(request: ScalingRequest, of: Form) -> tuple[Prior, str]:
+def _prior(request: ScalingProblem, of: Form) -> tuple[Prior, str]:
     """What is known of the form beforehand, and from where."""
     if of.name != PHYSICAL:
         return form_prior(of), "none"
@@ -250,7 +250,7 @@ def _check(of: Form, timings: Sequence[Timing]) -> None:
         )
 
 
-def _compared(request: ScalingRequest) -> tuple[LeftOut, ...]:
+def _compared(request: ScalingProblem) -> tuple[LeftOutErrors, ...]:
     if len(request.timings) < 2:
         return ()
     usable = [of for of in FORMS.values() if _is_usable(of, request.timings)]
@@ -283,7 +283,7 @@ def _model(fitted: Fitted, timings: Sequence[Timing], middle: float, prior: str)
 
 
 def _predictions(
-    fitted: Fitted, asked: Sequence[Configuration], timings: Sequence[Timing], middle: float
+    fitted: Fitted, asked: Sequence[ScalingConfiguration], timings: Sequence[Timing], middle: float
 ) -> tuple[ScalingPrediction, ...]:
     timed = {item.configuration: item.step_seconds for item in timings}
     return tuple(
@@ -299,7 +299,7 @@ def _predictions(
     )
 
 
-def _notes(of: Form, request: ScalingRequest) -> tuple[str, ...]:
+def _notes(of: Form, request: ScalingProblem) -> tuple[str, ...]:
     """What no timing says, and therefore rests on the prior."""
     if of.name != PHYSICAL:
         return ()
@@ -315,9 +315,9 @@ def _notes(of: Form, request: ScalingRequest) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _several_devices(places: Sequence[Configuration]) -> bool:
+def _several_devices(places: Sequence[ScalingConfiguration]) -> bool:
     return any(item.placement.devices > 1 for item in places)
 
 
-def _several_nodes(places: Sequence[Configuration]) -> bool:
+def _several_nodes(places: Sequence[ScalingConfiguration]) -> bool:
     return any(item.placement.nodes > 1 for item in places)

@@ -90,7 +90,7 @@ def spread(nodes: int, devices: int) -> Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class ScalingConfiguration:
     """A placement and the batch of each device."""
 
     placement: Placement
@@ -104,7 +104,7 @@ class Configuration:
 class Timing:
     """A configuration and the seconds one of its steps took."""
 
-    configuration: Configuration
+    configuration: ScalingConfiguration
     step_seconds: float
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ def read_timings(file: Path) -> tuple[Timing, ...]:
     return tuple(_rows(file, (_TIME,), (), timing, lambda item: item.configuration))
 
 
-def read_configurations(file: Path) -> tuple[Configuration, ...]:
+def read_configurations(file: Path) -> tuple[ScalingConfiguration, ...]:
     """The configurations of a CSV file. A column of times is ignored, so a file of timings works, too."""
     return tuple(_rows(file, (), (_TIME,), _configuration))
 
@@ -133,10 +133,10 @@ def _rows(
     needed: tuple[str, ...],
     ignored: tuple[str, ...],
     read: Callable[[Mapping[str, str]], Row],
-    unique: Callable[[Row], Configuration] | None = None,
+    unique: Callable[[Row], ScalingConfiguration] | None = None,
 ) -> Iterator[Row]:
     """The rows of a file; at most one with the same value of `unique`."""
-    seen: dict[Configuration | int, int] = {}
+    seen: dict[ScalingConfiguration | int, int] = {}
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             lines = csv.DictReader(stream, skipinitialspace=True)
@@ -189,12 +189,12 @@ def _row(
         raise InvalidData(str(file), str(error), number) from error
 
 
-def _configuration(cells: Mapping[str, str]) -> Configuration:
+def _configuration(cells: Mapping[str, str]) -> ScalingConfiguration:
     if _PLACED[0] in cells:
         place = parse_placement(cells["placement"])
     else:
         place = spread(_count("nodes", cells["nodes"]), _count("devices", cells["devices"]))
-    return Configuration(place, _count("batch", cells["batch"]))
+    return ScalingConfiguration(place, _count("batch", cells["batch"]))
 
 
 def _count(name: str, text: str) -> int:
@@ -233,7 +233,7 @@ class Columns:
         )
 
 
-def columns(configurations: Sequence[Configuration], reference_batch: float) -> Columns:
+def columns(configurations: Sequence[ScalingConfiguration], reference_batch: float) -> Columns:
     """Columns of these configurations."""
     places = [item.placement for item in configurations]
     return Columns(
@@ -244,7 +244,7 @@ def columns(configurations: Sequence[Configuration], reference_batch: float) -> 
     )
 
 
-def reference_batch(configurations: Sequence[Configuration]) -> float:
+def reference_batch(configurations: Sequence[ScalingConfiguration]) -> float:
     """The middle of a job's batch sizes on a scale of ratios: what all shares of a form refer to."""
     batches = [item.batch for item in configurations]
     return math.sqrt(min(batches) * max(batches))
@@ -255,7 +255,7 @@ _DEVIATIONS = 2.563
 
 
 @dataclass(frozen=True)
-class PredictedJob:
+class PredictedScaling:
     """A workload on hardware, whose nodes are filled as a placement says; uneven ones as their fullest."""
 
     workload: Workload
@@ -271,7 +271,7 @@ class PredictedJob:
         """A step of `batch` samples for each device."""
         return self._outcome(placement, batch).seconds
 
-    def error(self, configurations: Sequence[Configuration]) -> float:
+    def error(self, configurations: Sequence[ScalingConfiguration]) -> float:
         """Standard deviation of the predictions' errors, in logarithms: the widest of some intervals."""
         widest = 0.0
         for each in configurations:

@@ -27,8 +27,8 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.calibrations import calibration_content
 from foretrain.learning.scaling.configurations import (
     Columns,
-    Configuration,
     Placement,
+    ScalingConfiguration,
     Timing,
     columns,
     reference_batch,
@@ -79,7 +79,7 @@ def normal_prior(
 def prior_from_prediction(
     form: Form,
     predict_at: Prediction,
-    configurations: Sequence[Configuration],
+    configurations: Sequence[ScalingConfiguration],
     reference_batch: float,
     error: float,
     base: Prior | None = None,
@@ -212,7 +212,7 @@ def _of_batches(form: Form, prior: Prior, at: Columns) -> Prior:
 
 
 def step_seconds(
-    fitted: Fitted, configurations: Sequence[Configuration], reference_batch: float
+    fitted: Fitted, configurations: Sequence[ScalingConfiguration], reference_batch: float
 ) -> tuple[Quantiles, ...]:
     """p10, p50 and p90 of each; times are log-normal around the median."""
     at = columns(configurations, reference_batch)
@@ -222,7 +222,7 @@ def step_seconds(
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOutErrors:
     """A form's errors on timings left out, as shares of what was timed."""
 
     form: str
@@ -232,7 +232,7 @@ class LeftOut:
     largest_error: float
 
 
-def leave_out(form: Form, timings: Sequence[Timing], prior: Prior) -> LeftOut:
+def leave_out(form: Form, timings: Sequence[Timing], prior: Prior) -> LeftOutErrors:
     """Fit to all timings but one (or a twelfth of many) and predict that one, in turn."""
     places = [item.configuration for item in timings]
     at = columns(places, reference_batch(places))
@@ -246,4 +246,6 @@ def leave_out(form: Form, timings: Sequence[Timing], prior: Prior) -> LeftOut:
         fitted = fit(form, at.only(kept), seconds[kept], prior, start=everything.copy())
         predicted = fitted.log_seconds(at.only(left))
         errors += np.abs(np.exp(predicted - seconds[left]) - 1).tolist()
-    return LeftOut(form.name, form.equation, len(form.parameters), statistics.fmean(errors), max(errors))
+    return LeftOutErrors(
+        form.name, form.equation, len(form.parameters), statistics.fmean(errors), max(errors)
+    )

@@ -199,7 +199,7 @@ class Pollux(Form):
         return log_seconds
 
 
-class Optimus(Form):
+class OptimusScaling(Form):
     """Optimus's speed of synchronous training: 1 / (a M/w + b + c w/p + d w + e p).
 
     w workers and p parameter servers. All-reduce has no servers; a node's network card does their work, so p
@@ -254,7 +254,9 @@ class Seed(Form):
         return log_seconds
 
 
-FORMS: Mapping[str, Form] = {form.name: form for form in (Physical(), Ring(), Pollux(), Optimus(), Seed())}
+FORMS: Mapping[str, Form] = {
+    form.name: form for form in (Physical(), Ring(), Pollux(), OptimusScaling(), Seed())
+}
 
 
 def form(name: str) -> Form:

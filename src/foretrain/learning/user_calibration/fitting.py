@@ -37,7 +37,7 @@ _NORMAL = 1.4826
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
+class FitAccuracy:
     """Errors of predictions: mean, median and signed median as shares of the measured time.
 
     `coverage` is the share of measurements within the 80 % intervals.
@@ -61,11 +61,11 @@ class WorkerFit:
     calibration: WorkerCalibration
     samples: int
     models: tuple[str, ...]
-    left_out: Accuracy
-    before: Accuracy | None
+    left_out: FitAccuracy
+    before: FitAccuracy | None
     held_out_models: tuple[str, ...] = ()
-    held_out: Accuracy | None = None
-    held_out_before: Accuracy | None = None
+    held_out: FitAccuracy | None = None
+    held_out_before: FitAccuracy | None = None
 
 
 def fit_constants(samples: Sequence[RunSample], near: WorkerConstants | None = None) -> WorkerConstants:
@@ -194,7 +194,7 @@ def _models(samples: Sequence[RunSample], constants: WorkerConstants) -> dict[st
     return {model: ModelDeviation(median(values), len(values)) for model, values in sorted(groups.items())}
 
 
-def accuracy(samples: Sequence[RunSample], known: WorkerCalibration) -> Accuracy:
+def accuracy(samples: Sequence[RunSample], known: WorkerCalibration) -> FitAccuracy:
     """How well a calibration predicts runs."""
     off, inside = [], []
     for sample in samples:
@@ -205,11 +205,11 @@ def accuracy(samples: Sequence[RunSample], known: WorkerCalibration) -> Accuracy
     return _summary(off, inside)
 
 
-def _accuracy(off: Sequence[float], spread: float) -> Accuracy:
+def _accuracy(off: Sequence[float], spread: float) -> FitAccuracy:
     return _summary(off, [abs(value) <= _P90 * spread for value in off])
 
 
-def _before(samples: Sequence[RunSample]) -> Accuracy | None:
+def _before(samples: Sequence[RunSample]) -> FitAccuracy | None:
     """The accuracy of predictions made before the runs; None without any."""
     made = [(sample.measured_seconds, sample.before) for sample in samples if sample.before is not None]
     if not made:
@@ -218,10 +218,10 @@ def _before(samples: Sequence[RunSample]) -> Accuracy | None:
     return _summary(off, [before.p10 <= measured <= before.p90 for measured, before in made])
 
 
-def _summary(off: Sequence[float], inside: Sequence[bool]) -> Accuracy:
+def _summary(off: Sequence[float], inside: Sequence[bool]) -> FitAccuracy:
     """Errors from log(measured / predicted)."""
     errors = [math.exp(-value) - 1 for value in off]
-    return Accuracy(
+    return FitAccuracy(
         cases=len(off),
         mean=fmean(abs(error) for error in errors),
         median=median(abs(error) for error in errors),

@@ -25,7 +25,7 @@ from typing import Any
 from foretrain.decoding import (
     SECONDS,
     TEXT,
-    Kind,
+    OptionKind,
     Unreadable,
     choice,
     decode,
@@ -67,11 +67,11 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-_MEMORY = Kind("SIZE", "an amount of memory such as 2GB; numbers are bytes", _read_memory)
-_NETWORKS = Kind("RATES", "rates such as 200Mbit/s, or none for no limit", _read_networks, many=True)
+_MEMORY = OptionKind("SIZE", "an amount of memory such as 2GB; numbers are bytes", _read_memory)
+_NETWORKS = OptionKind("RATES", "rates such as 200Mbit/s, or none for no limit", _read_networks, many=True)
 
 
-def _several(*allowed: str) -> Kind:
+def _several(*allowed: str) -> OptionKind:
     """Several words of a few."""
     one = choice(*allowed)
 
@@ -84,7 +84,7 @@ def _several(*allowed: str) -> Kind:
                 raise Unreadable(f"{word!r} is unknown; {hint}")
         return tuple(words)
 
-    return Kind("NAMES", f"{one.wanted}, or a list of them", read, many=True)
+    return OptionKind("NAMES", f"{one.wanted}, or a list of them", read, many=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ def _entries(item: Any) -> tuple[ModelEntry, ...]:
         raise Unreadable(str(reason)) from reason
 
 
-_MODELS = Kind("MODELS", "models by name, or entries such as {model: resnet18, batch: 8}", _read_models)
+_MODELS = OptionKind("MODELS", "models by name, or entries such as {model: resnet18, batch: 8}", _read_models)
 
 
 @dataclass(frozen=True, kw_only=True)

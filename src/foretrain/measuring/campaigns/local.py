@@ -21,7 +21,7 @@ import numpy as np
 
 from foretrain.errors import MissingData
 from foretrain.measuring.campaigns.campaign import network_bytes_per_second
-from foretrain.measuring.campaigns.trials import Outcome, Runner, Trial, worker_steps
+from foretrain.measuring.campaigns.trials import Trial, TrialOutcome, TrialRunner, worker_steps
 from foretrain.measuring.distributed_trials.crew import Crew, WorkerFailed, crew
 from foretrain.measuring.distributed_trials.member import TRAIN
 from foretrain.measuring.stopwatch import OtherLoad
@@ -29,14 +29,14 @@ from foretrain.measuring.this_machine import this_environment
 from foretrain.measuring.watching.report import summarise
 from foretrain.measuring.watching.samplers import Sampler
 from foretrain.measuring.watching.watch import WatchRequest, run_of, watch
-from foretrain.store.runs import NODE, OTHER_PROCESSES, Environment, Resource, Series, Status
+from foretrain.store.runs import NODE, OTHER_PROCESSES, Environment, Resource, ResourceSeries, Status
 
 _TIMED_OUT, _KILLED = 124, 137
 """Exit codes of `timeout` where the command ended when asked to, and where it had to be killed."""
 _GRACE_SECONDS = 5
 
 
-def run_command(trial: Trial) -> Outcome:
+def run_command(trial: Trial) -> TrialOutcome:
     """Run the command of a trial within its limits of time and memory."""
     watched = watch(WatchRequest(command=limited(trial), setting=trial.setting, output_to_stderr=True))
     watched.journal.unlink(missing_ok=True)
@@ -44,7 +44,7 @@ def run_command(trial: Trial) -> Outcome:
     status, message = run.status, run.message
     if run.exit_code in (_TIMED_OUT, _KILLED) and run.seconds >= trial.timeout:
         status, message = Status.TIMED_OUT, f"stopped after {trial.timeout:g} s"
-    return Outcome(
+    return TrialOutcome(
         status=status,
         started_at=run.started_at,
         seconds=run.seconds,
@@ -77,10 +77,10 @@ _SIZES = ("model", "batch", "seq_len", "image_size", "precision", "optimizer")
 _OPTIMIZER = "adamw"
 """What `foretrain.predict` assumes where no optimizer is given."""
 
-CommandRunner = Callable[[Trial], Outcome]
+CommandRunner = Callable[[Trial], TrialOutcome]
 
 
-class LocalRunner(Runner):
+class LocalRunner(TrialRunner):
     """Runs trials on this machine, one at a time; `run_command` runs those that have a command."""
 
     def __init__(self, run_command: CommandRunner, interval_seconds: float = INTERVAL_SECONDS) -> None:
@@ -99,7 +99,7 @@ class LocalRunner(Runner):
         """The ids of the processes of all crews."""
         return tuple(process for team, _ in self._crews.values() for process in team.member_processes)
 
-    def run(self, trial: Trial) -> Outcome:
+    def run(self, trial: Trial) -> TrialOutcome:
         """Train the model of the trial, or run its command."""
         if trial.command is not None:
             return self._run_command(trial)
@@ -107,7 +107,7 @@ class LocalRunner(Runner):
         team.cap(network_bytes_per_second(trial.network))
         return self._trained(team, trial)
 
-    def _trained(self, team: Crew, trial: Trial) -> Outcome:
+    def _trained(self, team: Crew, trial: Trial) -> TrialOutcome:
         started_at, origin = datetime.now(UTC), time.monotonic()
         watched = team.member_processes if trial.strategy in SERVED else team.member_processes[:-1]
         answers: list[dict[str, Any]] = []
@@ -122,7 +122,7 @@ class LocalRunner(Runner):
         seconds = time.monotonic() - origin
         if not usable:
             self._dismiss(trial.workers, failed=True)
-        return Outcome(
+        return TrialOutcome(
             status=status,
             started_at=started_at,
             seconds=seconds,
@@ -164,9 +164,9 @@ def task_of(trial: Trial) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _other_load(seconds: float, cores: float) -> Series:
+def _other_load(seconds: float, cores: float) -> ResourceSeries:
     """Cores that other processes of the machine kept busy during the trial: one sample."""
-    return Series(
+    return ResourceSeries(
         resource=Resource.CPU,
         worker=NODE,
         seconds=np.array([seconds]),
@@ -175,6 +175,6 @@ def _other_load(seconds: float, cores: float) -> Series:
     )
 
 
-def _named(series: Series, workers: int) -> Series:
+def _named(series: ResourceSeries, workers: int) -> ResourceSeries:
     """The parameter server is the worker after the last, and labelled."""
     return replace(series, label="server") if series.worker == workers else series

@@ -24,20 +24,20 @@ from typing import Any, Self
 from foretrain.errors import BackendFailed, InvalidRequest, MissingData
 from foretrain.measuring.campaigns.campaign import Campaign
 from foretrain.measuring.campaigns.local import SERVED, run_command, task_of
-from foretrain.measuring.campaigns.trials import Outcome, Runner, Trial, trials_of, worker_steps
+from foretrain.measuring.campaigns.trials import Trial, TrialOutcome, TrialRunner, trials_of, worker_steps
 from foretrain.measuring.distributed_trials.crew import TIMED_OUT, WorkerFailed
 from foretrain.measuring.distributed_trials.member import (
     FAILED,
     OUT_OF_MEMORY,
     TRAIN,
-    Settings,
+    MemberSettings,
     do,
     join,
     lacks_memory,
 )
 from foretrain.measuring.this_machine import this_environment
 from foretrain.measuring.watching.samplers import Sampler
-from foretrain.store.runs import NODE, Environment, Series, Status
+from foretrain.store.runs import NODE, Environment, ResourceSeries, Status
 
 _START_SECONDS = 120.0
 _DEATH_SECONDS = 12.0
@@ -51,7 +51,7 @@ class NodeLost(Exception):
     """A node of the cluster ended while a trial ran on it."""
 
 
-class RayRunner(Runner):
+class RayRunner(TrialRunner):
     """Runs trials on the Ray cluster at `address`; None is the cluster of this machine's environment."""
 
     def __init__(self, campaign: Campaign, address: str | None = None) -> None:
@@ -88,7 +88,7 @@ class RayRunner(Runner):
         if self._connected:
             self._ray.shutdown()
 
-    def run(self, trial: Trial) -> Outcome:
+    def run(self, trial: Trial) -> TrialOutcome:
         """Run a trial, again where a node was lost."""
         started_at, start = datetime.now(UTC), time.monotonic()
         message = ""
@@ -100,16 +100,16 @@ class RayRunner(Runner):
                 message = str(lost)
         return _failure(trial, Status.FAILED, f"{message}, {_ATTEMPTS} times", started_at, start)
 
-    def _command(self, trial: Trial) -> Outcome:
+    def _command(self, trial: Trial) -> TrialOutcome:
         """The command as one task."""
         task = self._ray.remote(run_command).options(num_cpus=trial.workers, max_retries=0)
         try:
-            outcome: Outcome = self._ray.get(task.remote(trial))
+            outcome: TrialOutcome = self._ray.get(task.remote(trial))
         except (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.NodeDiedError) as error:
             raise NodeLost(f"the worker of a task was lost: {error}") from error
         return outcome
 
-    def _trained(self, trial: Trial, started_at: datetime) -> Outcome:
+    def _trained(self, trial: Trial, started_at: datetime) -> TrialOutcome:
         from ray.util import placement_group, remove_placement_group
 
         start = time.monotonic()
@@ -142,11 +142,11 @@ class RayRunner(Runner):
         actors: Sequence[Any],
         places: Sequence[tuple[str, str, int]],
         started_at: datetime,
-    ) -> Outcome:
+    ) -> TrialOutcome:
         has_server = len(actors) > trial.workers
         _, address, port = places[0]
         settings = [
-            Settings(rank, trial.workers, address, port, None, has_server=has_server)
+            MemberSettings(rank, trial.workers, address, port, None, has_server=has_server)
             for rank in range(len(actors))
         ]
         pairs = zip(actors, settings, strict=True)
@@ -155,12 +155,12 @@ class RayRunner(Runner):
         self._get([actor.watch.remote() for actor in servers], _START_SECONDS)
         task = {"trial": TRAIN, **task_of(trial)}
         start = time.monotonic()
-        reports: list[Report] = self._get(
+        reports: list[MemberReport] = self._get(
             [actor.train.remote(task) for actor in actors[: trial.workers]], trial.timeout
         )
         seconds = time.monotonic() - start
         reports += self._get([actor.watched.remote() for actor in servers], _START_SECONDS)
-        return Outcome(
+        return TrialOutcome(
             status=Status.COMPLETED,
             started_at=started_at,
             seconds=seconds,
@@ -184,7 +184,7 @@ class RayRunner(Runner):
             left = max(0.0, deadline - time.monotonic())
             done, waiting = self._ray.wait(waiting, timeout=left)
             for result in self._ray.get(done):
-                if isinstance(result, Report) and "error" in result.answer:
+                if isinstance(result, MemberReport) and "error" in result.answer:
                     raise WorkerFailed(result.answer["error"], result.answer["kind"])
             if waiting and not done:
                 raise WorkerFailed(f"the workers did not answer within {seconds:g} s", TIMED_OUT)
@@ -224,8 +224,8 @@ def _as_failure(error: Exception) -> WorkerFailed:
     return WorkerFailed(f"{type(error).__name__}: {text.strip().splitlines()[0]}", kind)
 
 
-def _failure(trial: Trial, status: Status, message: str, started_at: datetime, start: float) -> Outcome:
-    return Outcome(
+def _failure(trial: Trial, status: Status, message: str, started_at: datetime, start: float) -> TrialOutcome:
+    return TrialOutcome(
         status=status,
         started_at=started_at,
         seconds=time.monotonic() - start,
@@ -241,13 +241,13 @@ def _node_indices(places: Sequence[tuple[str, str, int]]) -> list[int]:
 
 
 def _environment(
-    reports: Sequence[Report], places: Sequence[tuple[str, str, int]], workers: int
+    reports: Sequence[MemberReport], places: Sequence[tuple[str, str, int]], workers: int
 ) -> Environment:
     nodes = len(set(_node_indices(places)[:workers]))
     return replace(reports[0].environment, nodes=nodes, devices_per_node=-(-workers // nodes))
 
 
-def _steps(reports: Sequence[Report], places: Sequence[tuple[str, str, int]], workers: int) -> Any:
+def _steps(reports: Sequence[MemberReport], places: Sequence[tuple[str, str, int]], workers: int) -> Any:
     """Steps of every worker since it began: clocks of nodes differ."""
     indices = _node_indices(places)
     return tuple(
@@ -256,7 +256,9 @@ def _steps(reports: Sequence[Report], places: Sequence[tuple[str, str, int]], wo
     )
 
 
-def _series(reports: Sequence[Report], places: Sequence[tuple[str, str, int]], workers: int) -> list[Series]:
+def _series(
+    reports: Sequence[MemberReport], places: Sequence[tuple[str, str, int]], workers: int
+) -> list[ResourceSeries]:
     """What each process used, and the network of each node once."""
     indices = _node_indices(places)
     kept = []
@@ -275,12 +277,12 @@ _INTERVAL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class MemberReport:
     """What a worker did: the answer to its task, when it began on its clock, and what it used."""
 
     answer: dict[str, Any]
     origin: float
-    series: tuple[Series, ...]
+    series: tuple[ResourceSeries, ...]
     environment: Environment
 
 
@@ -288,7 +290,7 @@ class RayMember:
     """The actor. Ray calls its methods one after the other."""
 
     def __init__(self) -> None:
-        self._settings: Settings | None = None
+        self._settings: MemberSettings | None = None
         self._sampler: Sampler | None = None
 
     def place(self) -> tuple[str, str, int]:
@@ -297,29 +299,29 @@ class RayMember:
 
         return ray.get_runtime_context().get_node_id(), _own_address(), _two_free_ports()
 
-    def join(self, settings: Settings) -> None:
+    def join(self, settings: MemberSettings) -> None:
         """Join the other workers."""
         self._settings = replace(settings, interface=interface_of(_own_address()))
         join(self._settings)
 
-    def train(self, task: dict[str, Any]) -> Report:
+    def train(self, task: dict[str, Any]) -> MemberReport:
         """Do the task and watch this process meanwhile; a task that fails is answered with `error`."""
         assert self._settings is not None
         origin = time.monotonic()
         with Sampler((os.getpid(),), _INTERVAL_SECONDS, origin=origin) as sampler:
             answer = do(task, self._settings)
-        return Report(answer, origin, sampler.series(), this_environment())
+        return MemberReport(answer, origin, sampler.series(), this_environment())
 
     def watch(self) -> None:
         """Begin to watch this process: a server works without being asked."""
         self._sampler = Sampler((os.getpid(),), _INTERVAL_SECONDS)
         self._sampler.__enter__()
 
-    def watched(self) -> Report:
+    def watched(self) -> MemberReport:
         """End it, and report."""
         assert self._sampler is not None
         self._sampler.__exit__(None, None, None)
-        return Report({}, 0.0, self._sampler.series(), this_environment())
+        return MemberReport({}, 0.0, self._sampler.series(), this_environment())
 
 
 def _own_address() -> str:

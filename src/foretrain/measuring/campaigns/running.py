@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.facts.user_data import user_data_dir
 from foretrain.measuring.campaigns.campaign import Campaign
-from foretrain.measuring.campaigns.trials import Outcome, Runner, Trial, remaining, run_of, trials_of
+from foretrain.measuring.campaigns.trials import (
+    Trial,
+    TrialOutcome,
+    TrialRunner,
+    remaining,
+    run_of,
+    trials_of,
+)
 from foretrain.store.locks import held
 from foretrain.store.runs import PredictionMade, Run, Status
 
@@ -102,7 +109,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Progress:
+class CampaignProgress:
     """Where a campaign stands; `seconds_left` is None before the first forecast."""
 
     done: int
@@ -111,7 +118,7 @@ class Progress:
     seconds_left: float | None = None
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[CampaignProgress], None]
 
 
 @dataclass(frozen=True)
@@ -139,7 +146,7 @@ class CampaignResult:
 def run_campaign(
     campaign: Campaign,
     store: Store,
-    runner: Callable[[], Runner],
+    runner: Callable[[], TrialRunner],
     predict: Predict,
     report: Report = lambda _: None,
     limit: int | None = None,
@@ -157,7 +164,7 @@ def run_campaign(
 
         def stand(doing: str) -> None:
             left = forecast.seconds_left(chosen[len(runs) :], slots)
-            report(Progress(before + len(runs), before + len(chosen), doing, left))
+            report(CampaignProgress(before + len(runs), before + len(chosen), doing, left))
 
         slots = 1
         if chosen:
@@ -174,11 +181,11 @@ def run_campaign(
     return CampaignResult(campaign.name, len(trials), before, tuple(runs))
 
 
-_Ended = tuple[Trial, Outcome, float]
+_Ended = tuple[Trial, TrialOutcome, float]
 
 
 def _outcomes(
-    runner: Runner, trials: Sequence[Trial], forecast: Forecast, stand: Callable[[str], None]
+    runner: TrialRunner, trials: Sequence[Trial], forecast: Forecast, stand: Callable[[str], None]
 ) -> Iterator[_Ended]:
     """Each trial with its outcome and how long it took, as they end.
 
@@ -196,11 +203,11 @@ def _outcomes(
 
 
 def _concurrent_outcomes(
-    runner: Runner, trials: Sequence[Trial], forecast: Forecast, stand: Callable[[str], None]
+    runner: TrialRunner, trials: Sequence[Trial], forecast: Forecast, stand: Callable[[str], None]
 ) -> Iterator[_Ended]:
     """As many at once as the runner has slots."""
     waiting = list(reversed(trials))
-    running: dict[Future[Outcome], tuple[Trial, float]] = {}
+    running: dict[Future[TrialOutcome], tuple[Trial, float]] = {}
     pool = ThreadPoolExecutor(runner.slots)
     try:
         while waiting or running:

@@ -28,8 +28,8 @@ from foretrain.measuring.watching.report import summarise
 from foretrain.store.runs import (
     Environment,
     PredictionMade,
+    ResourceSeries,
     Run,
-    Series,
     Status,
     StepSummary,
     WorkerSteps,
@@ -167,7 +167,7 @@ _SOURCE = "campaign"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Outcome:
+class TrialOutcome:
     """How a trial ended and what was measured of it."""
 
     status: Status
@@ -175,13 +175,13 @@ class Outcome:
     seconds: float
     environment: Environment
     steps: tuple[WorkerSteps, ...] = ()
-    series: tuple[Series, ...] = ()
+    series: tuple[ResourceSeries, ...] = ()
     message: str = ""
     exit_code: int | None = None
     summary: StepSummary | None = None
 
 
-class Runner(ABC):
+class TrialRunner(ABC):
     """Runs trials somewhere, `slots` of them at once, each in a thread of its own."""
 
     slots: int = 1
@@ -199,11 +199,11 @@ class Runner(ABC):
         """End what was started; at once where the campaign failed."""
 
     @abstractmethod
-    def run(self, trial: Trial) -> Outcome:
+    def run(self, trial: Trial) -> TrialOutcome:
         """Run one trial; a trial that fails is an outcome too, not an exception."""
 
 
-def run_of(trial: Trial, outcome: Outcome, prediction: PredictionMade | None) -> Run:
+def run_of(trial: Trial, outcome: TrialOutcome, prediction: PredictionMade | None) -> Run:
     """The run to store."""
     summary = outcome.summary
     if summary is None and outcome.status is Status.COMPLETED:

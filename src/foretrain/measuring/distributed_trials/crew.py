@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.errors import BackendFailed
-from foretrain.measuring.distributed_trials.member import FAILED, OUT_OF_MEMORY, Settings, lacks_memory
-from foretrain.measuring.distributed_trials.namespaces import Host, Hosts, joined_hosts
+from foretrain.measuring.distributed_trials.member import FAILED, OUT_OF_MEMORY, MemberSettings, lacks_memory
+from foretrain.measuring.distributed_trials.namespaces import Hosts, NamespaceHost, joined_hosts
 
 _PORT = 29400
 _START_SECONDS, _TASK_SECONDS = 90.0, 150.0
@@ -196,7 +196,7 @@ def crew(workers: int, bytes_per_second: float | None = None) -> Iterator[Crew]:
         try:
             for rank, host in enumerate(hosts.hosts):
                 core = cores[rank % len(cores)] if rank < workers else None
-                settings = Settings(rank, workers, hosts.hosts[0].address, _PORT, core)
+                settings = MemberSettings(rank, workers, hosts.hosts[0].address, _PORT, core)
                 log = Path(folder) / f"{rank}.log"
                 members.append(_started(host, settings, log))
             for member in members:
@@ -211,7 +211,7 @@ def crew(workers: int, bytes_per_second: float | None = None) -> Iterator[Crew]:
                 member.end(deadline)
 
 
-def _started(host: Host, settings: Settings, log: Path) -> _Member:
+def _started(host: NamespaceHost, settings: MemberSettings, log: Path) -> _Member:
     command = [sys.executable, "-m", "foretrain.measuring.distributed_trials.member", settings.as_argument()]
     with log.open("w", encoding="utf-8") as errors:
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # trials may be outside the wheel

@@ -31,7 +31,7 @@ FAILED = "failed"
 
 
 @dataclass(frozen=True)
-class Settings:
+class MemberSettings:
     """Which of how many workers this is, on which core, and where the first one listens.
 
     Without `has_server` the workers have no parameter server.
@@ -58,7 +58,7 @@ class Settings:
 def main() -> None:
     """Join, work, leave."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    settings = Settings(**json.loads(sys.argv[1]))
+    settings = MemberSettings(**json.loads(sys.argv[1]))
     if settings.core is not None:
         os.sched_setaffinity(0, {settings.core})
     answers = os.fdopen(os.dup(1), "w")
@@ -73,7 +73,7 @@ def main() -> None:
     os._exit(0)  # groups and servers end with the process: there is nothing to say good-bye for
 
 
-def join(settings: Settings) -> None:
+def join(settings: MemberSettings) -> None:
     """Join the group of workers, and the server."""
     os.environ |= {"GLOO_SOCKET_IFNAME": settings.interface, "TP_SOCKET_IFNAME": settings.interface}
     os.environ |= {"MASTER_ADDR": settings.address, "MASTER_PORT": str(settings.port)}
@@ -107,7 +107,7 @@ def join(settings: Settings) -> None:
     rpc.init_rpc(name, rank=settings.rank, world_size=settings.workers + 1, rpc_backend_options=options)
 
 
-def do(task: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def do(task: dict[str, Any], settings: MemberSettings) -> dict[str, Any]:
     """Do one task, if it is this member's; a server serves by itself and has none.
 
     `trial` of a task is the place of a function, as `package.module:function`.

@@ -41,7 +41,7 @@ _GROUPS = itertools.count()
 
 
 @dataclass(frozen=True)
-class Host:
+class NamespaceHost:
     """One namespace: the name it has on this machine and its address on the bridge."""
 
     namespace: str
@@ -66,7 +66,7 @@ class Hosts:
     """All namespaces joined by one bridge."""
 
     hub: str
-    hosts: tuple[Host, ...]
+    hosts: tuple[NamespaceHost, ...]
 
     def cap(self, bytes_per_second: float | None) -> None:
         """Limit every card to a rate in each direction, or lift the limit."""
@@ -136,8 +136,8 @@ def _build(group: str, count: int, bytes_per_second: float | None) -> Hosts:
     return hosts
 
 
-def _join(group: str, hub: str, index: int) -> Host:
-    host = Host(f"{group}-{index}", f"{_SUBNET}.{index + 1}")
+def _join(group: str, hub: str, index: int) -> NamespaceHost:
+    host = NamespaceHost(f"{group}-{index}", f"{_SUBNET}.{index + 1}")
     port, inside = _port(index), ("-n", host.namespace)
     _ip("netns", "add", host.namespace)
     _ip("-n", hub, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)

@@ -21,9 +21,9 @@ from foretrain.measuring.profiling.kineto import (
     STEP,
     UPDATE,
     ZERO_GRADIENTS,
-    Event,
+    CallNode,
     KinetoTrace,
-    Node,
+    TraceEvent,
 )
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind
@@ -136,8 +136,8 @@ class _Attribution:
         return _Step(seconds, calls, _union_seconds(intervals))
 
     def _units(
-        self, node: Node, context: _Context, start: float, end: float
-    ) -> Iterator[tuple[Node, _Context]]:
+        self, node: CallNode, context: _Context, start: float, end: float
+    ) -> Iterator[tuple[CallNode, _Context]]:
         """The outermost operators of a tree that start within a window, with their phase and layer."""
         event = node.event
         context = self._inside(event, context)
@@ -150,7 +150,7 @@ class _Attribution:
         for child in node.children:
             yield from self._units(child, context, start, end)
 
-    def _inside(self, event: Event, context: _Context) -> _Context:
+    def _inside(self, event: TraceEvent, context: _Context) -> _Context:
         """Phase and layer of what is nested in an event."""
         if event.name.startswith((UPDATE, ZERO_GRADIENTS)):
             return _Context(Phase.OPTIMIZER, "")
@@ -160,13 +160,13 @@ class _Attribution:
         named = self._layers.of(event)
         return context if named is None else _Context(context.phase, named)
 
-    def _note_sequences(self, node: Node, layer: str) -> None:
+    def _note_sequences(self, node: CallNode, layer: str) -> None:
         """Remember the layer of sequence numbers: an operator without a gradient passes its number on."""
         for inner in node.walk():
             if inner.event.sequence is not None:
                 self._layer_of_sequence[inner.event.sequence] = layer
 
-    def _shares(self, node: Node, context: _Context) -> dict[Kind, float]:
+    def _shares(self, node: CallNode, context: _Context) -> dict[Kind, float]:
         """The seconds of an operator by kind."""
         if context.phase is Phase.OPTIMIZER:
             return {Kind.OPTIMIZER: self._seconds(node)}
@@ -179,7 +179,9 @@ class _Attribution:
                 parts[inner] += seconds
         return self._with_own_seconds(node, kind, parts)
 
-    def _with_own_seconds(self, node: Node, kind: Kind | None, parts: dict[Kind, float]) -> dict[Kind, float]:
+    def _with_own_seconds(
+        self, node: CallNode, kind: Kind | None, parts: dict[Kind, float]
+    ) -> dict[Kind, float]:
         """The parts of an operator scaled to its whole time; views only where there is nothing else."""
         working = {each: seconds for each, seconds in parts.items() if each is not Kind.VIEW and seconds > 0}
         whole = self._seconds(node)
@@ -188,17 +190,17 @@ class _Attribution:
         scale = whole / sum(working.values())
         return {each: seconds * scale for each, seconds in working.items()}
 
-    def _seconds(self, node: Node) -> float:
+    def _seconds(self, node: CallNode) -> float:
         if not self._trace.has_kernels:
             return node.event.seconds
         return sum(kernel.seconds for kernel in self._kernels(node))
 
-    def _kernels(self, node: Node) -> Iterator[Event]:
+    def _kernels(self, node: CallNode) -> Iterator[TraceEvent]:
         for inner in node.walk():
             if inner.event.category == OPERATOR and inner.event.external_id is not None:
                 yield from self._trace.kernels.get(inner.event.external_id, ())
 
-    def _intervals(self, node: Node) -> list[tuple[float, float]]:
+    def _intervals(self, node: CallNode) -> list[tuple[float, float]]:
         if not self._trace.has_kernels:
             return [(node.event.start, node.event.end)]
         return [(kernel.start, kernel.end) for kernel in self._kernels(node)]
@@ -279,7 +281,7 @@ class _Layers:
             self._numbered[f"{kind}_{counts[kind]}"] = path
             counts[kind] += 1
 
-    def of(self, event: Event) -> str | None:
+    def of(self, event: TraceEvent) -> str | None:
         """The layer that an annotation names; None for all other events."""
         if event.category == OPERATOR:
             return None

@@ -38,7 +38,7 @@ _HOW = "export it with torch.profiler.profile(...).export_chrome_trace"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TraceEvent:
     """A complete event of a thread; times in microseconds as in the file."""
 
     name: str
@@ -57,13 +57,13 @@ class Event:
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class CallNode:
     """An event with the events nested in it."""
 
-    event: Event
-    children: tuple[Node, ...]
+    event: TraceEvent
+    children: tuple[CallNode, ...]
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[CallNode]:
         """This node and all below it."""
         stack = [self]
         while stack:
@@ -77,9 +77,9 @@ class KinetoTrace:
     """The events of a trace: threads of the CPU as trees, kernels by operator, and windows of steps."""
 
     file: str
-    roots: tuple[Node, ...]
+    roots: tuple[CallNode, ...]
     steps: tuple[tuple[float, float], ...]
-    kernels: Mapping[int, tuple[Event, ...]]
+    kernels: Mapping[int, tuple[TraceEvent, ...]]
     unlinked_kernels: int
     device_name: str
 
@@ -124,7 +124,7 @@ def _content(file: Path) -> Any:
         raise InvalidData(str(file), f"is not JSON or is truncated ({error}); {_HOW}") from error
 
 
-def _event(raw: Any) -> Event | None:
+def _event(raw: Any) -> TraceEvent | None:
     """A complete event (`ph` X) with a finite duration; others carry no time."""
     if not isinstance(raw, dict) or raw.get("ph") != "X":
         return None
@@ -133,7 +133,7 @@ def _event(raw: Any) -> Event | None:
         return None
     args = raw.get("args")
     args = args if isinstance(args, dict) else {}
-    return Event(
+    return TraceEvent(
         name=str(raw.get("name", "")),
         category=str(raw.get("cat", "")),
         thread=(raw.get("pid"), raw.get("tid")),
@@ -158,21 +158,21 @@ def _whole(value: Any) -> int | None:
     return None if number is None else int(number)
 
 
-def _by_thread(events: Sequence[Event]) -> Iterator[list[Event]]:
-    threads: dict[tuple[Any, Any], list[Event]] = defaultdict(list)
+def _by_thread(events: Sequence[TraceEvent]) -> Iterator[list[TraceEvent]]:
+    threads: dict[tuple[Any, Any], list[TraceEvent]] = defaultdict(list)
     for event in events:
         threads[event.thread].append(event)
     yield from threads.values()
 
 
-def _nested(events: list[Event]) -> list[Node]:
+def _nested(events: list[TraceEvent]) -> list[CallNode]:
     """The events of one thread as trees: an event contains those that start and end within it."""
-    open_events: list[tuple[Event, list[Node]]] = []
-    roots: list[Node] = []
+    open_events: list[tuple[TraceEvent, list[CallNode]]] = []
+    roots: list[CallNode] = []
 
     def close() -> None:
         event, children = open_events.pop()
-        (open_events[-1][1] if open_events else roots).append(Node(event, tuple(children)))
+        (open_events[-1][1] if open_events else roots).append(CallNode(event, tuple(children)))
 
     for event in sorted(events, key=lambda each: (each.start, -each.end, each.category == OPERATOR)):
         while open_events and event.end > open_events[-1][0].end + _TOLERANCE:
@@ -185,14 +185,16 @@ def _nested(events: list[Event]) -> list[Node]:
     return roots
 
 
-def _kernels(events: Sequence[Event], roots: Sequence[Node]) -> tuple[dict[int, tuple[Event, ...]], int]:
+def _kernels(
+    events: Sequence[TraceEvent], roots: Sequence[CallNode]
+) -> tuple[dict[int, tuple[TraceEvent, ...]], int]:
     """Kernels by the external id of their operator, and how many kernels have none."""
     launched = {event.correlation: event for event in events if event.category in RUNTIMES}
     known = {
         node.event.external_id for root in roots for node in root.walk() if node.event.category == OPERATOR
     }
     innermost = _Innermost(roots)
-    linked: dict[int, list[Event]] = defaultdict(list)
+    linked: dict[int, list[TraceEvent]] = defaultdict(list)
     unlinked = 0
     for event in events:
         if event.category not in KERNELS:
@@ -213,14 +215,14 @@ def _kernels(events: Sequence[Event], roots: Sequence[Node]) -> tuple[dict[int, 
 class _Innermost:
     """The innermost operator of a thread that is running at a time."""
 
-    def __init__(self, roots: Sequence[Node]) -> None:
-        self._roots: dict[tuple[Any, Any], list[Node]] = defaultdict(list)
+    def __init__(self, roots: Sequence[CallNode]) -> None:
+        self._roots: dict[tuple[Any, Any], list[CallNode]] = defaultdict(list)
         for root in roots:
             self._roots[root.event.thread].append(root)
 
-    def at(self, launch: Event) -> int | None:
+    def at(self, launch: TraceEvent) -> int | None:
         """The external id of the innermost operator around the start of a runtime call."""
-        nodes: Sequence[Node] = self._roots.get(launch.thread, ())
+        nodes: Sequence[CallNode] = self._roots.get(launch.thread, ())
         operator = None
         while nodes:
             place = bisect_right([node.event.start for node in nodes], launch.start) - 1
@@ -232,7 +234,7 @@ class _Innermost:
         return operator
 
 
-def _steps(file: str, events: Sequence[Event]) -> tuple[tuple[float, float], ...]:
+def _steps(file: str, events: Sequence[TraceEvent]) -> tuple[tuple[float, float], ...]:
     """Start and end of each training step: annotated steps, else from one optimizer update to the next."""
     annotated = sorted(
         (event.start, event.end)

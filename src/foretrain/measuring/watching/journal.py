@@ -20,7 +20,15 @@ import numpy as np
 from foretrain.errors import BackendFailed, InvalidData
 from foretrain.facts.user_data import user_data_dir
 from foretrain.measuring.watching.step_files import HOOK_SOURCE, MarkLog, StepMarks, hooked_steps
-from foretrain.store.runs import Environment, Floats, PredictionMade, Resource, Series, Status, WorkerSteps
+from foretrain.store.runs import (
+    Environment,
+    Floats,
+    PredictionMade,
+    Resource,
+    ResourceSeries,
+    Status,
+    WorkerSteps,
+)
 
 _SUFFIX = ".jsonl"
 
@@ -51,14 +59,14 @@ class RunEnd:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Gathered:
+class JournalRecord:
     """What was gathered of a run on one node; `end` is None where foretrain itself did not see the end."""
 
     head: RunHead
     end: RunEnd | None
     source: str
     steps: tuple[WorkerSteps, ...]
-    series: tuple[Series, ...]
+    series: tuple[ResourceSeries, ...]
 
 
 class Journal:
@@ -76,7 +84,10 @@ class Journal:
         self._write({"head": {**asdict(head), "started_at": head.started_at, "prediction": head.prediction}})
 
     def add(
-        self, series: Iterable[Series], marks: Iterable[StepMarks], printed: tuple[str, WorkerSteps] | None
+        self,
+        series: Iterable[ResourceSeries],
+        marks: Iterable[StepMarks],
+        printed: tuple[str, WorkerSteps] | None,
     ) -> None:
         """Append what was gathered since the last call."""
         for each in series:
@@ -116,7 +127,7 @@ class _Pieces:
     printed: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
 
 
-def read_journal(file: Path) -> Gathered:
+def read_journal(file: Path) -> JournalRecord:
     """What a journal holds; a line that was cut off ends it."""
     pieces = _Pieces()
     for line in file.read_bytes().splitlines():
@@ -133,7 +144,7 @@ def read_journal(file: Path) -> Gathered:
         source, (ends, seconds) = max(pieces.printed.items(), key=lambda item: len(item[1][0]))
         steps = (WorkerSteps(worker=0, ends=np.array(ends), seconds=np.array(seconds)),)
     series = tuple(
-        Series(
+        ResourceSeries(
             resource=Resource(resource),
             worker=worker,
             label=label,
@@ -143,7 +154,7 @@ def read_journal(file: Path) -> Gathered:
         )
         for (resource, worker, label), parts in sorted(pieces.series.items(), key=_order)
     )
-    return Gathered(
+    return JournalRecord(
         head=pieces.head,
         end=pieces.end,
         source=source if steps else "",
@@ -152,7 +163,7 @@ def read_journal(file: Path) -> Gathered:
     )
 
 
-def write_journal(file: Path, gathered: Gathered) -> None:
+def write_journal(file: Path, gathered: JournalRecord) -> None:
     """Write what was gathered as a whole; a problem with the file is raised."""
     journal = Journal(file, gathered.head)
     is_hooked = gathered.source == HOOK_SOURCE
@@ -188,12 +199,12 @@ def abandoned_journals() -> tuple[Path, ...]:
     return tuple(file for file in sorted(journals_dir().glob(f"*{_SUFFIX}")) if not _is_watched(file))
 
 
-def merged(parts: Sequence[Gathered]) -> Gathered:
+def merged(parts: Sequence[JournalRecord]) -> JournalRecord:
     """The nodes of one job as one: the clock is that of the first node, workers keep their ranks."""
     ordered = sorted(parts, key=lambda part: part.head.node)
     first = ordered[0]
     shifts = [(part.head.started_at - first.head.started_at).total_seconds() for part in ordered]
-    return Gathered(
+    return JournalRecord(
         head=replace(first.head, environment=replace(first.head.environment, nodes=len(ordered))),
         end=_worst([part.end for part in ordered]),
         source=next((part.source for part in ordered if part.source), ""),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.measuring.watching.journal import (
-    Gathered,
+    JournalRecord,
     abandoned_journals,
     merged,
     read_journal,
@@ -23,7 +23,7 @@ PROVENANCE = "measure"
 RECOVERED = "measure, recovered"
 
 
-def joined_nodes(folder: Path, nodes: int, wait_seconds: float) -> Gathered:
+def joined_nodes(folder: Path, nodes: int, wait_seconds: float) -> JournalRecord:
     """What all nodes of a job gathered. Nodes that do not end in time are left out of the result."""
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -33,7 +33,7 @@ def joined_nodes(folder: Path, nodes: int, wait_seconds: float) -> Gathered:
         time.sleep(_POLL_SECONDS)
 
 
-def _ended_parts(folder: Path, nodes: int) -> list[Gathered]:
+def _ended_parts(folder: Path, nodes: int) -> list[JournalRecord]:
     """The nodes whose commands have ended, the first node always."""
     files = [node_journal(folder, node) for node in range(nodes)]
     parts = [read_journal(file) for file in files if file.exists()]

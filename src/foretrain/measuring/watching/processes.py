@@ -31,7 +31,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class InterfaceTraffic:
     """Bytes that went through a network interface since it was created."""
 
     transmitted_bytes: int
@@ -69,9 +69,9 @@ class WatchedNetwork:
 
     def __init__(self, pid: int) -> None:
         self._counters = _open(f"{_PROC}/{pid}/net/dev")
-        self._latest: tuple[bytes, dict[str, Traffic]] = b"", {}
+        self._latest: tuple[bytes, dict[str, InterfaceTraffic]] = b"", {}
 
-    def traffic(self) -> dict[str, Traffic]:
+    def traffic(self) -> dict[str, InterfaceTraffic]:
         """The counters of each interface by its name."""
         table = os.pread(self._counters, 16384, 0)
         if table != self._latest[0]:
@@ -83,13 +83,13 @@ class WatchedNetwork:
         os.close(self._counters)
 
 
-def traffic_of(table: bytes) -> dict[str, Traffic]:
+def traffic_of(table: bytes) -> dict[str, InterfaceTraffic]:
     """The counters in the text of /proc/net/dev."""
     counters = {}
     for line in table.splitlines()[_NET_HEADER_LINES:]:
         name, _, numbers = line.partition(b":")
         fields = numbers.split()
-        counters[name.strip().decode()] = Traffic(int(fields[_TRANSMIT_BYTES_FIELD]), int(fields[0]))
+        counters[name.strip().decode()] = InterfaceTraffic(int(fields[_TRANSMIT_BYTES_FIELD]), int(fields[0]))
     return counters
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from foretrain.measuring.gpus import GpuReader, open_gpus
 from foretrain.measuring.stopwatch import busy_cpu_seconds
 from foretrain.measuring.watching.processes import (
-    Traffic,
+    InterfaceTraffic,
     Usage,
     WatchedNetwork,
     WatchedProcess,
@@ -31,7 +31,7 @@ from foretrain.measuring.watching.processes import (
     environment_of,
     network_namespace,
 )
-from foretrain.store.runs import NODE, OTHER_PROCESSES, Floats, Resource, Series
+from foretrain.store.runs import NODE, OTHER_PROCESSES, Floats, Resource, ResourceSeries
 
 INTERVAL_SECONDS = 0.05
 MOST_SAMPLES = 200_000
@@ -96,7 +96,7 @@ class _Network:
     counters: WatchedNetwork
     namespace: int | None
     owners: dict[int, Owner]
-    before: dict[str, Traffic]
+    before: dict[str, InterfaceTraffic]
 
 
 class _OtherProcesses:
@@ -174,7 +174,7 @@ class Sampler:
         if self._gpus is not None:
             self._gpus.close()
 
-    def series(self, since: float = -math.inf) -> tuple[Series, ...]:
+    def series(self, since: float = -math.inf) -> tuple[ResourceSeries, ...]:
         """All samples so far, or those after an instant. Interfaces that carried nothing are left out."""
         with self._lock:
             tracks = {key: track.after(since) for key, track in self._tracks.items()}
@@ -189,7 +189,7 @@ class Sampler:
         }
         ranked = {key.owner.tree for key in tracks if key.owner.rank is not None}
         return tuple(
-            Series(
+            ResourceSeries(
                 resource=key.resource,
                 worker=_worker(key, ranked, alone),
                 seconds=seconds,

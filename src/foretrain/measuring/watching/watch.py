@@ -21,7 +21,7 @@ from foretrain.measuring.watching.command import (
     exit_code_of,
     forwarded_signals,
 )
-from foretrain.measuring.watching.journal import Gathered, Journal, RunEnd, RunHead, journal_file
+from foretrain.measuring.watching.journal import Journal, JournalRecord, RunEnd, RunHead, journal_file
 from foretrain.measuring.watching.progress import LineCutter, ProgressLog
 from foretrain.measuring.watching.report import summarise
 from foretrain.measuring.watching.samplers import INTERVAL_SECONDS, Sampler
@@ -86,7 +86,7 @@ Hide = Callable[[], None]
 class Watched:
     """What was gathered, where its journal is, and what went wrong with the journal."""
 
-    gathered: Gathered
+    gathered: JournalRecord
     journal: Path
     problem: str
 
@@ -131,7 +131,7 @@ def node_journal(folder: Path, node: int) -> Path:
     return folder / f"node-{node}.jsonl"
 
 
-def run_of(gathered: Gathered, provenance: str = "measure") -> Run:
+def run_of(gathered: JournalRecord, provenance: str = "measure") -> Run:
     """What was gathered as a run that a store keeps."""
     head, end = gathered.head, gathered.end
     last = max((float(each.seconds[-1]) for each in gathered.series if len(each.seconds)), default=0.0)
@@ -153,7 +153,7 @@ def run_of(gathered: Gathered, provenance: str = "measure") -> Run:
     )
 
 
-def _workers_per_node(gathered: Gathered) -> int:
+def _workers_per_node(gathered: JournalRecord) -> int:
     """GPUs of a node; on a CPU the workers that ran on one node."""
     environment = gathered.head.environment
     placed = [(each.node, each.worker) for each in gathered.steps]
@@ -196,7 +196,7 @@ class _Watching:
         self._sampled = -math.inf
         self._printed: dict[str, int] = {}
 
-    def run(self, show: Show, hide: Hide) -> Gathered:
+    def run(self, show: Show, hide: Hide) -> JournalRecord:
         """Watch until the command ends."""
         request = self._request
         environment = {
@@ -228,7 +228,7 @@ class _Watching:
         self._journal.finish(end)
         source, steps = self._steps()
         node = self._head.node
-        return Gathered(
+        return JournalRecord(
             head=self._head,
             end=end,
             source=source,

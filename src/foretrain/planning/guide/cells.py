@@ -30,9 +30,9 @@ from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.resolving import resolve, storage_of
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate, step_context
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.executed import ExecutedGraph
@@ -59,7 +59,7 @@ class NoRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CellStep:
     """A step of a global batch. Memory is of the fullest device; `moved_bytes` of all messages of a step.
 
     `coordination_ratio` is the time of communication, overlapped or not, over that of computing.
@@ -79,7 +79,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Figures:
+class CellFigures:
     """What a step, an epoch and a million samples take.
 
     Speed-up, efficiency and Δ (`speedup_per_fold_of_cost`) are against one device of the same kind at the
@@ -87,7 +87,7 @@ class Figures:
     `is_bound`: times are the least the data sheet allows. `choke` names what limits the speed.
     """
 
-    run: Run
+    run: CellStep
     is_bound: bool
     choke: str
     epoch: Epoch | None
@@ -110,12 +110,12 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GuideCell:
     """A machine (by its index in the guide) with a global batch: `figures`, or `blank` with the reason."""
 
     machine: int
     batch: int
-    figures: Figures | None
+    figures: CellFigures | None
     blank: Blank | None = None
     reason: str = ""
 
@@ -128,14 +128,19 @@ def choke_of(limit: Limit, is_cpu: bool = False) -> str:
 
 
 def cell_of(
-    index: int, machine: Machine, batch: int, run: Run | NoRun, one: Run | NoRun, samples: int | None
-) -> Cell:
+    index: int,
+    machine: Machine,
+    batch: int,
+    run: CellStep | NoRun,
+    one: CellStep | NoRun,
+    samples: int | None,
+) -> GuideCell:
     """The cell of a step; `one` is the step of the same global batch on one device of the same kind."""
     if isinstance(run, NoRun):
-        return Cell(index, batch, None, run.blank, run.reason)
+        return GuideCell(index, batch, None, run.blank, run.reason)
     epoch = None if samples is None else epoch_in_steps(samples, batch, run.step_seconds, run.moved_bytes)
     price = machine.usd_per_hour
-    figures = Figures(
+    figures = CellFigures(
         run=run,
         is_bound=machine.is_bound,
         choke=choke_of(run.limit, machine.is_cpu),
@@ -146,14 +151,14 @@ def cell_of(
         efficiency=None if isinstance(one, NoRun) else scaling_efficiency(*_times(one, run), machine.devices),
         speedup_per_fold_of_cost=None if isinstance(one, NoRun) else _delta(one, run, machine),
     )
-    return Cell(index, batch, figures)
+    return GuideCell(index, batch, figures)
 
 
-def _times(one: Run, run: Run) -> tuple[float, float]:
+def _times(one: CellStep, run: CellStep) -> tuple[float, float]:
     return one.step_seconds.p50, run.step_seconds.p50
 
 
-def _delta(one: Run, run: Run, machine: Machine) -> float:
+def _delta(one: CellStep, run: CellStep, machine: Machine) -> float:
     """Δ at the prices of the machine, or with an equal price for each device."""
     whole, single = machine.usd_per_hour, machine.one_usd_per_hour
     if whole is None or single is None:
@@ -172,7 +177,7 @@ class GuideSteps:
 
     def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
         """The step in one configuration, as `prediction.scenario.evaluate` predicts it."""
-        trained = under(context.workload, configuration.layout)
+        trained = resolve(context.workload, storage=storage_of(configuration.layout))
         key = trained.options, configuration.micro_batch
         if key not in self.graphs:
             self.graphs[key] = executed_graph_at(trained, configuration.micro_batch)
@@ -221,7 +226,7 @@ def _strategies_on(hardware: Hardware) -> Iterator[str]:
 
 def runs(
     steps: GuideSteps, hardware: Hardware, strategy: str, batches: Sequence[int], model: CostModel
-) -> Iterator[Run | NoRun]:
+) -> Iterator[CellStep | NoRun]:
     """A step of each global batch, in the given ascending order: a micro-batch too large stays so."""
     try:
         layout = layout_on(strategy, hardware)
@@ -253,7 +258,7 @@ def _uneven(batch: int, layout: Layout) -> NoRun:
 
 def _or_unknown(
     steps: GuideSteps, context: StepContext, layout: Layout, batch: int, too_large: float
-) -> tuple[Run | NoRun, float]:
+) -> tuple[CellStep | NoRun, float]:
     try:
         return _fitting(steps, context, layout, batch, too_large)
     except (InvalidRequest, MissingData) as error:
@@ -262,7 +267,7 @@ def _or_unknown(
 
 def _fitting(
     steps: GuideSteps, context: StepContext, layout: Layout, batch: int, too_large: float
-) -> tuple[Run | NoRun, float]:
+) -> tuple[CellStep | NoRun, float]:
     """A step of `batch` on each device in the fewest micro-batches that fit; and the least that does not."""
     for parts in (count for count in range(1, batch + 1) if batch % count == 0):
         if batch // parts >= too_large:
@@ -279,9 +284,9 @@ def _fitting(
     return NoRun(Blank.MEMORY, reason), too_large
 
 
-def _run(evaluation: Evaluation) -> Run:
+def _run(evaluation: Evaluation) -> CellStep:
     limit, memory = bottleneck(evaluation), evaluation.memory
-    return Run(
+    return CellStep(
         step_seconds=evaluation.total.quantiles,
         samples_per_second=evaluation.samples_per_second,
         memory_bytes=memory.bytes,

@@ -24,14 +24,14 @@ from typing import Any
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
-from foretrain.planning.guide.cells import Cell, GuideSteps, NoRun, Run, cell_of, layout_on, runs
+from foretrain.planning.guide.cells import CellStep, GuideCell, GuideSteps, NoRun, cell_of, layout_on, runs
 from foretrain.planning.guide.machines import Machine, default_machines, one_of
-from foretrain.planning.guide.summary import Kind, Summary, summarise
+from foretrain.planning.guide.summary import KindSummary, Summary, summarise
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.memory.estimate import LARGEST
 from foretrain.prediction.operators.pricing import DEFAULT, RooflineModel
-from foretrain.prediction.strategies.mixed_precision import PRECISION, usual_precision
+from foretrain.prediction.resolving import PRECISION, usual_precision
 from foretrain.workloads.workload import Workload
 
 BATCHES = tuple(2**power for power in range(5, 14))
@@ -73,7 +73,7 @@ class ModelGuide:
 
     name: str
     workload: Workload
-    cells: tuple[tuple[Cell, ...], ...]
+    cells: tuple[tuple[GuideCell, ...], ...]
     summary: Summary
 
 
@@ -138,8 +138,8 @@ def _model_guide(
     progress: Progress,
 ) -> ModelGuide:
     name, steps = workload.source.name, GuideSteps(workload)
-    rows: list[tuple[Cell, ...]] = []
-    on_one: dict[str, tuple[Run | NoRun, ...]] = {}
+    rows: list[tuple[GuideCell, ...]] = []
+    on_one: dict[str, tuple[CellStep | NoRun, ...]] = {}
     for index, machine in enumerate(machines):
         done = f"{index * len(batches)} of {len(machines) * len(batches)} cells"
         progress(f"{name} on {machine.name} ({done})")
@@ -180,7 +180,7 @@ def _notes(machines: Sequence[Machine], models: Sequence[ModelGuide]) -> Iterato
         yield from run.notes
 
 
-def _accumulates(cell: Cell) -> bool:
+def _accumulates(cell: GuideCell) -> bool:
     return cell.figures is not None and cell.figures.run.micro_batches > 1
 
 
@@ -224,7 +224,7 @@ def _model_to_dict(guide: Guide, model: ModelGuide) -> dict[str, Any]:
     }
 
 
-def _kind_to_dict(guide: Guide, kind: Kind) -> dict[str, Any]:
+def _kind_to_dict(guide: Guide, kind: KindSummary) -> dict[str, Any]:
     return {
         "device": kind.device,
         "limit": encode(kind.limit),
@@ -242,11 +242,11 @@ def _name(guide: Guide, index: int | None) -> str | None:
     return None if index is None else guide.machines[index].name
 
 
-def _best_to_dict(guide: Guide, cell: Cell | None) -> dict[str, Any] | None:
+def _best_to_dict(guide: Guide, cell: GuideCell | None) -> dict[str, Any] | None:
     return None if cell is None else {"machine": _name(guide, cell.machine), "batch": cell.batch}
 
 
-def _cell_to_dict(guide: Guide, cell: Cell) -> dict[str, Any]:
+def _cell_to_dict(guide: Guide, cell: GuideCell) -> dict[str, Any]:
     key: dict[str, Any] = {"machine": _name(guide, cell.machine), "batch": cell.batch}
     figures = cell.figures
     if figures is None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from foretrain.planning.guide.cells import Blank, Cell, Figures, choke_of
+from foretrain.planning.guide.cells import Blank, CellFigures, GuideCell, choke_of
 from foretrain.planning.guide.machines import Machine
 from foretrain.prediction.advice.bottleneck import Limit
 
@@ -26,7 +26,7 @@ _COUNTED = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "
 _SAME = 1.01
 _CLEARLY_BETTER = 1.1
 
-Measure = Callable[[Figures], float | None]
+Measure = Callable[[CellFigures], float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Pays:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class KindSummary:
     """What limits several GPUs of one kind in most cells, when they pay, and a sentence of both."""
 
     device: str
@@ -69,15 +69,15 @@ class Summary:
     """Picks of every batch; the cells with the least time and cost; kinds of GPU; a verdict."""
 
     picks: tuple[Pick, ...]
-    fastest: Cell | None
-    cheapest: Cell | None
-    best_value: Cell | None
-    kinds: tuple[Kind, ...]
+    fastest: GuideCell | None
+    cheapest: GuideCell | None
+    best_value: GuideCell | None
+    kinds: tuple[KindSummary, ...]
     verdict: str
 
 
 def summarise(
-    machines: Sequence[Machine], batches: Sequence[int], rows: Sequence[tuple[Cell, ...]]
+    machines: Sequence[Machine], batches: Sequence[int], rows: Sequence[tuple[GuideCell, ...]]
 ) -> Summary:
     """The summary of the cells of a model; times that are only bounds are not compared."""
     known = [cell for row in rows for cell in row if cell.figures and not cell.figures.is_bound]
@@ -93,20 +93,20 @@ def summarise(
     )
 
 
-def _seconds(figures: Figures) -> float:
+def _seconds(figures: CellFigures) -> float:
     return figures.seconds_per_million_samples
 
 
-def _usd(figures: Figures) -> float | None:
+def _usd(figures: CellFigures) -> float | None:
     return figures.usd_per_million_samples
 
 
-def _seconds_times_usd(figures: Figures) -> float | None:
+def _seconds_times_usd(figures: CellFigures) -> float | None:
     both = figures.time_and_cost
     return None if both is None else both.seconds * both.usd
 
 
-def _least(cells: Sequence[Cell], measure: Measure) -> Cell | None:
+def _least(cells: Sequence[GuideCell], measure: Measure) -> GuideCell | None:
     """The cell with the least of a measure; of equals the cheapest; None if none has it."""
     measured = [
         (value, cell) for cell in cells if cell.figures and (value := measure(cell.figures)) is not None
@@ -117,18 +117,18 @@ def _least(cells: Sequence[Cell], measure: Measure) -> Cell | None:
     return min((cell for value, cell in measured if value <= _SAME * least), key=_thrift)
 
 
-def _thrift(cell: Cell) -> tuple[float, int]:
+def _thrift(cell: GuideCell) -> tuple[float, int]:
     """Cheaper first, then in the order of the guide."""
     usd = None if cell.figures is None else cell.figures.usd_per_million_samples
     return (math.inf if usd is None else usd, cell.machine)
 
 
-def _pick(batch: int, cells: Sequence[Cell]) -> Pick:
+def _pick(batch: int, cells: Sequence[GuideCell]) -> Pick:
     best = (_least(cells, measure) for measure in (_seconds, _usd, _seconds_times_usd))
     return Pick(batch, *(None if cell is None else cell.machine for cell in best))
 
 
-def _kinds(machines: Sequence[Machine], rows: Sequence[tuple[Cell, ...]]) -> Iterator[Kind]:
+def _kinds(machines: Sequence[Machine], rows: Sequence[tuple[GuideCell, ...]]) -> Iterator[KindSummary]:
     """Every kind of device with a machine of several."""
     several: dict[str, list[int]] = {}
     for place, machine in enumerate(machines):
@@ -142,10 +142,12 @@ def _kinds(machines: Sequence[Machine], rows: Sequence[tuple[Cell, ...]]) -> Ite
         pays = tuple(_pays(place, machines[place], rows[place]) for place in places)
         batches = {cell.batch for place in places for cell in rows[place] if cell.figures}
         evidence = f"{choke_of(limit)} in {count} of {limits.total()} cells"
-        yield Kind(device, limit, count, limits.total(), pays, _of_kind(device, pays, batches, evidence))
+        yield KindSummary(
+            device, limit, count, limits.total(), pays, _of_kind(device, pays, batches, evidence)
+        )
 
 
-def _pays(place: int, machine: Machine, row: Sequence[Cell]) -> Pays:
+def _pays(place: int, machine: Machine, row: Sequence[GuideCell]) -> Pays:
     """The least batch at which, and at all larger ones, Δ against one device is at least 1."""
     deltas = [
         (cell.batch, cell.figures.speedup_per_fold_of_cost)
@@ -192,7 +194,7 @@ def counted(devices: int) -> str:
 
 
 def _verdict(
-    machines: Sequence[Machine], by_batch: Mapping[int, Sequence[Cell]], kinds: Sequence[Kind]
+    machines: Sequence[Machine], by_batch: Mapping[int, Sequence[GuideCell]], kinds: Sequence[KindSummary]
 ) -> str:
     """The machine to take from batch to batch: of best value, or the fastest if some have no price.
 
@@ -206,7 +208,7 @@ def _verdict(
     return f"fastest: {_from_batch_to_batch(machines, by_batch, _seconds)}"
 
 
-def _without_figures(rows: Sequence[tuple[Cell, ...]]) -> str:
+def _without_figures(rows: Sequence[tuple[GuideCell, ...]]) -> str:
     """The verdict where no cell has figures to compare."""
     blanks = {cell.blank for row in rows for cell in row}
     if blanks == {Blank.MEMORY}:
@@ -217,7 +219,7 @@ def _without_figures(rows: Sequence[tuple[Cell, ...]]) -> str:
 
 
 def _from_batch_to_batch(
-    machines: Sequence[Machine], by_batch: Mapping[int, Sequence[Cell]], measure: Measure
+    machines: Sequence[Machine], by_batch: Mapping[int, Sequence[GuideCell]], measure: Measure
 ) -> str:
     """The best machine of the smallest batch, and from which batch on others are clearly better."""
     changes: list[tuple[int, int]] = []

@@ -32,7 +32,7 @@ from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.facts.providers import BillingTerms, billed_seconds, billed_usd
 from foretrain.planning.selection import cheapest_within, fastest_within
-from foretrain.planning.two_phases.switching import Lines, Switch, cheapest_switch, fastest_switch
+from foretrain.planning.two_phases.switching import PairLines, PhaseSwitch, cheapest_switch, fastest_switch
 from foretrain.units import HOUR
 
 _WORTH_SHOWING = 1e-9
@@ -116,7 +116,7 @@ class PhasedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class OfferPhase:
     """Steps on one offer: after `first_step` up to `last_step`."""
 
     runner: Runner
@@ -131,7 +131,7 @@ class Phase:
 class PhasePlan:
     """One phase or two, and the cost of the hand-over besides the machines."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[OfferPhase, ...]
     hand_over_usd: float = 0.0
 
     @property
@@ -224,7 +224,7 @@ def _hand_over(job: PhasedJob, name: str, first: int, second: int) -> float:
     return float(job.hand_over.table(f"{name}_seconds", len(job.runners))[first, second])
 
 
-def _two_phase(job: PhasedJob, switch: Switch | None) -> PhasePlan | None:
+def _two_phase(job: PhasedJob, switch: PhaseSwitch | None) -> PhasePlan | None:
     return None if switch is None else plan_in_phases(job, switch.first, switch.second, switch.step)
 
 
@@ -236,7 +236,7 @@ def _totals(plans: tuple[PhasePlan, ...]) -> tuple[list[float], list[float]]:
     return [plan.seconds for plan in plans], [plan.usd for plan in plans]
 
 
-def _phase(job: PhasedJob, index: int, first_step: int, last_step: int, besides: float) -> Phase:
+def _phase(job: PhasedJob, index: int, first_step: int, last_step: int, besides: float) -> OfferPhase:
     runner = job.runners[index]
     ends = np.concatenate(([0], np.cumsum(job.stage_steps)))
     work = math.fsum(
@@ -244,7 +244,7 @@ def _phase(job: PhasedJob, index: int, first_step: int, last_step: int, besides:
         for (start, end), step_seconds in zip(pairwise(ends.tolist()), runner.step_seconds, strict=True)
     )
     seconds = runner.start_seconds + work + besides
-    return Phase(
+    return OfferPhase(
         runner,
         first_step,
         last_step,
@@ -254,7 +254,7 @@ def _phase(job: PhasedJob, index: int, first_step: int, last_step: int, besides:
     )
 
 
-def _lines(job: PhasedJob) -> Lines:
+def _lines(job: PhasedJob) -> PairLines:
     """Every ordered pair of runners in every stage as lines in the switch step."""
     count = len(job.runners)
     rates = np.array([runner.step_seconds for runner in job.runners])
@@ -279,7 +279,7 @@ def _lines(job: PhasedJob) -> Lines:
         for name in ("write_seconds", "transfer_seconds", "restart_seconds", "usd")
     )
     ahead = stage_seconds.sum(axis=1)[second] - before[second, stage]
-    return Lines(
+    return PairLines(
         first=first,
         second=second,
         low=low,

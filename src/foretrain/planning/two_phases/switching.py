@@ -31,7 +31,7 @@ _BESIDE = np.arange(-1, 2)
 
 
 @dataclass(frozen=True)
-class Lines:
+class PairLines:
     """One row for each pair and stage; phase 1 takes c₁ + r₁ k seconds, phase 2 takes c₂ - r₂ k."""
 
     first: Integers
@@ -96,7 +96,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class PhaseSwitch:
     """The first and second offer and the step of the switch; `value` is the minimised quantity."""
 
     first: int
@@ -105,19 +105,19 @@ class Switch:
     value: float
 
 
-def cheapest_switch(lines: Lines, deadline: float, below_usd: float = math.inf) -> Switch | None:
+def cheapest_switch(lines: PairLines, deadline: float, below_usd: float = math.inf) -> PhaseSwitch | None:
     """The cheapest switch within the deadline, if it costs less than `below_usd`."""
     return _search(_CheapestInTime(lines, deadline), below_usd)
 
 
-def fastest_switch(lines: Lines, budget: float, below_seconds: float = math.inf) -> Switch | None:
+def fastest_switch(lines: PairLines, budget: float, below_seconds: float = math.inf) -> PhaseSwitch | None:
     """The fastest switch within the budget, if it takes less than `below_seconds`."""
     return _search(_FastestInBudget(lines, budget), below_seconds)
 
 
 @dataclass(frozen=True)
 class _CheapestInTime:
-    lines: Lines
+    lines: PairLines
     deadline: float
 
     def limits(self, best: float) -> tuple[float, float]:
@@ -146,7 +146,7 @@ class _CheapestInTime:
 
 @dataclass(frozen=True)
 class _FastestInBudget:
-    lines: Lines
+    lines: PairLines
     budget: float
 
     def limits(self, best: float) -> tuple[float, float]:
@@ -181,7 +181,7 @@ class _FastestInBudget:
 _Aim = _CheapestInTime | _FastestInBudget
 
 
-def _search(aim: _Aim, below: float) -> Switch | None:
+def _search(aim: _Aim, below: float) -> PhaseSwitch | None:
     best, switch = below, None
     rows, low, high = _left(aim, np.arange(len(aim.lines.low)), best)
     for probe in (*_ends(low, high), *_ends(*aim.safe(rows))):
@@ -197,7 +197,7 @@ def _search(aim: _Aim, below: float) -> Switch | None:
     return None if switch is None else _tie_broken(aim, switch)
 
 
-def _tie_broken(aim: _Aim, switch: Switch) -> Switch:
+def _tie_broken(aim: _Aim, switch: PhaseSwitch) -> PhaseSwitch:
     """Of the steps of the pair that are as good, the one of the least time (or cost)."""
     lines = aim.lines
     at = (lines.first == switch.first) & (lines.second == switch.second)
@@ -211,12 +211,12 @@ def _tie_broken(aim: _Aim, switch: Switch) -> Switch:
     if not len(equal):
         return switch
     least = equal[np.argmin(aim.second_value(rows[equal], steps[equal]))]
-    return Switch(switch.first, switch.second, int(steps[least]), switch.value)
+    return PhaseSwitch(switch.first, switch.second, int(steps[least]), switch.value)
 
 
 def _improved(
-    aim: _Aim, rows: Integers, step: Integers, best: float, switch: Switch | None
-) -> tuple[float, Switch | None]:
+    aim: _Aim, rows: Integers, step: Integers, best: float, switch: PhaseSwitch | None
+) -> tuple[float, PhaseSwitch | None]:
     if not len(rows):
         return best, switch
     values = aim.value(rows, step)
@@ -224,7 +224,7 @@ def _improved(
     if not values[at] < best:
         return best, switch
     value, row = float(values[at]), rows[at]
-    return value, Switch(int(aim.lines.first[row]), int(aim.lines.second[row]), int(step[at]), value)
+    return value, PhaseSwitch(int(aim.lines.first[row]), int(aim.lines.second[row]), int(step[at]), value)
 
 
 def _left(aim: _Aim, rows: Integers, best: float) -> tuple[Integers, Integers, Integers]:
@@ -283,7 +283,9 @@ def _fewest(aim: _Aim, rows: Integers, low: Integers, high: Integers) -> tuple[I
     return kind.astype(np.int64), np.min(counts, axis=0).astype(np.int64)
 
 
-def _units(lines: Lines, phase: int, rows: Integers, low: Integers, high: Integers) -> tuple[Floats, Floats]:
+def _units(
+    lines: PairLines, phase: int, rows: Integers, low: Integers, high: Integers
+) -> tuple[Floats, Floats]:
     """The first billing unit that ends between the steps, and how many do (infinite without units)."""
     granularity = lines.granularity[phase][rows]
     least, most = (lines.seconds_of(phase, rows, step) for step in ((low, high), (high, low))[phase])
@@ -312,7 +314,7 @@ def _candidates(aim: _Aim, rows: Integers, low: Integers, high: Integers) -> tup
 
 
 def _unit_ends(
-    lines: Lines, wanted: int, rows: Integers, low: Integers, high: Integers
+    lines: PairLines, wanted: int, rows: Integers, low: Integers, high: Integers
 ) -> tuple[Integers, Floats]:
     phase = wanted - 1
     first, units = _units(lines, phase, rows, low, high)

@@ -26,7 +26,7 @@ from foretrain.prediction.collectives.algorithms import (
 from foretrain.prediction.collectives.network import (
     MESH,
     NETWORK,
-    Calibration,
+    CollectiveCalibration,
     Network,
     Tier,
     calibration,
@@ -114,7 +114,7 @@ class Media:
 
 
 @lru_cache(maxsize=4096)
-def media_of(group: Group, network: Network, clock_hertz: float, learned: Calibration) -> Media:
+def media_of(group: Group, network: Network, clock_hertz: float, learned: CollectiveCalibration) -> Media:
     """The media of a group; a group that does not fit the network raises `InvalidRequest`."""
     if group.per_node * group.concurrent > network.devices_per_node or group.nodes > network.nodes:
         raise InvalidRequest(
@@ -142,7 +142,7 @@ def _present(tier: Tier | None, where: str) -> Tier:
     return tier
 
 
-def _medium(tier: Tier, group: Group, clock_hertz: float, learned: Calibration) -> Medium:
+def _medium(tier: Tier, group: Group, clock_hertz: float, learned: CollectiveCalibration) -> Medium:
     kind = technology(tier.kind)
     behaviour = learned.behaviours[kind]
     cycle = learned.link(tier.kind, tier.link).pace / clock_hertz
@@ -217,7 +217,7 @@ def collective_seconds(
     group: Group,
     network: Network,
     device: Device,
-    learned: Calibration | None = None,
+    learned: CollectiveCalibration | None = None,
 ) -> Floats:
     """Seconds of messages of many sizes, each with its fastest algorithm."""
     if group.size == 1:

@@ -46,7 +46,7 @@ from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware, Node, nodes
 from foretrain.facts.links import Link, link, links, planned_share, topologies
-from foretrain.facts.sheets import Kind
+from foretrain.facts.sheets import FactKind
 from foretrain.units import GBIT
 
 FILE = "collectives.json"
@@ -93,7 +93,7 @@ class LinkFit:
 
 
 @dataclass(frozen=True)
-class Spread:
+class LinkSpread:
     """Quantiles of measured / predicted."""
 
     p10: float
@@ -101,13 +101,13 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class CollectiveCalibration:
     """Technologies, measured links, and quantiles of measured / predicted for measured and other links."""
 
     behaviours: Mapping[str, Behaviour]
     links: Mapping[str, LinkFit]
-    measured: Mapping[str, Spread] = field(default_factory=dict)
-    unmeasured: Mapping[str, Spread] = field(default_factory=dict)
+    measured: Mapping[str, LinkSpread] = field(default_factory=dict)
+    unmeasured: Mapping[str, LinkSpread] = field(default_factory=dict)
 
     def link(self, kind: str, link_id: str) -> LinkFit:
         """The fit of a link; the mean of its technology if it was not measured."""
@@ -119,12 +119,12 @@ class Calibration:
         shared = topologies().find(topology)
         return link_id in self.links and (shared is None or shared.has_peers)
 
-    def spread(self, kind: str, link_id: str, topology: str) -> Spread:
+    def spread(self, kind: str, link_id: str, topology: str) -> LinkSpread:
         """Quantiles of measured / predicted for a link; without peer access those among such hosts."""
         shared = topologies().find(topology)
         if shared is not None and not shared.has_peers:
             among = unseen_spread(dict(enumerate(shared.exponents)))
-            return Spread(among["p10"], among["p90"])
+            return LinkSpread(among["p10"], among["p90"])
         known = self.measured if self.is_measured(link_id, topology) else self.unmeasured
         return known[technology(kind)]
 
@@ -146,14 +146,14 @@ def unseen_spread(machines: Mapping[Any, float]) -> dict[str, float]:
 
 
 @cache
-def calibration() -> Calibration:
+def calibration() -> CollectiveCalibration:
     """The calibration that ships with the package."""
     return read(calibration_content(FILE))
 
 
-def read(content: Mapping[str, Any]) -> Calibration:
+def read(content: Mapping[str, Any]) -> CollectiveCalibration:
     """A calibration from the content of its file."""
-    return Calibration(
+    return CollectiveCalibration(
         behaviours={name: Behaviour(**values) for name, values in content["technologies"].items()},
         links={
             name: LinkFit(
@@ -166,8 +166,8 @@ def read(content: Mapping[str, Any]) -> Calibration:
     )
 
 
-def _spread(values: Mapping[str, float]) -> Spread:
-    return Spread(values["p10"], values["p90"])
+def _spread(values: Mapping[str, float]) -> LinkSpread:
+    return LinkSpread(values["p10"], values["p90"])
 
 
 Links = Mapping[tuple[int, int], int]
@@ -331,7 +331,7 @@ def network_of(
     hardware: Hardware,
     intra: str | None = None,
     inter: str | None = None,
-    learned: Calibration | None = None,
+    learned: CollectiveCalibration | None = None,
 ) -> Network:
     """The network of hardware; `intra` and `inter` name links that replace the known ones."""
     learned = learned or calibration()
@@ -442,7 +442,7 @@ def _known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
         node = next(each for each in machines if each.intra.id == kind)
         guessed = node is not hardware.node
         fact = node.sheet.fact("intra_link")
-        assumed = guessed or (fact is not None and fact.kind is Kind.ASSUMED)
+        assumed = guessed or (fact is not None and fact.kind is FactKind.ASSUMED)
         note = f"devices of a node assumed to be connected as in {node.name}: {node.intra.name}"
         mesh = node.sheet.text("mesh_links") if node.sheet.has("mesh_links") else ""
         count = int(node.sheet.number("intra_links_per_device"))
@@ -519,7 +519,7 @@ def _flow_note(flow: float | None) -> str:
     return f"rings use one TCP flow, which the cloud limits to {flow / GBIT:g} Gbit/s" if flow else ""
 
 
-def _inside_tier(selected: _Selected, hardware: Hardware, known: Calibration) -> Tier:
+def _inside_tier(selected: _Selected, hardware: Hardware, known: CollectiveCalibration) -> Tier:
     behaviour = known.behaviours[technology(selected.kind)]
     fit = known.link(selected.kind, selected.link_id)
     sums = selected.link_id in links() and link(selected.link_id).sums_in_switch
@@ -552,7 +552,7 @@ def _inside_tier(selected: _Selected, hardware: Hardware, known: Calibration) ->
     return replace(tier, bytes_per_second_per_device=tier.bytes_per_second_among(per_node, per_node))
 
 
-def _outside_tier(selected: _Selected, hardware: Hardware, known: Calibration) -> Tier:
+def _outside_tier(selected: _Selected, hardware: Hardware, known: CollectiveCalibration) -> Tier:
     card = link(selected.link_id)
     node = card.achievable_bytes_per_second_per_direction * selected.count
     payload = card.achievable_bytes_per_second_per_direction / selected.nominal_bytes_per_second

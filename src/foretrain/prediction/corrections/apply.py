@@ -26,7 +26,7 @@ from foretrain.prediction.cost_models import (
     step_estimate,
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
-from foretrain.prediction.step.parallel import Environment, ParallelStep
+from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload
 
@@ -77,7 +77,7 @@ def timing_evidence(correction: Correction) -> TimingEvidence:
 
 
 def correct_workers(
-    step: ParallelStep, graph: Graph, micro_batches: int, hardware: Hardware, at: Environment
+    step: ParallelStep, graph: Graph, micro_batches: int, hardware: Hardware, at: StepEnvironment
 ) -> ParallelStep:
     """A step of CPU workers as the machine's own runs predict it; unchanged where there are none."""
     if at.device.kind != "cpu" or not isinstance(at.model, CorrectedCostModel) or micro_batches > 1:

@@ -40,7 +40,7 @@ _OPTIONS = ("compile", "channels_last", "cuda_graphs", "checkpoint_activations",
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class TimedConfiguration:
     """A timed configuration; None is the default of the model or of foretrain."""
 
     model: str
@@ -78,7 +78,7 @@ class MeasuredStep:
     that did not keep them. `traits` are what it spends its time on.
     """
 
-    configuration: Configuration
+    configuration: TimedConfiguration
     step_seconds: float
     predicted_seconds: float
     precision: str = ""
@@ -98,7 +98,7 @@ class MeasuredStep:
         return StepError(key, self.predicted_seconds, self.traits, self.log_ratio)
 
 
-def measured_step(configuration: Configuration, step_seconds: float, step: StepError) -> MeasuredStep:
+def measured_step(configuration: TimedConfiguration, step_seconds: float, step: StepError) -> MeasuredStep:
     """A timing beside the prediction of its step."""
     key = step.key
     return MeasuredStep(
@@ -157,7 +157,7 @@ def _read(file: Path, changed: int) -> tuple[MeasuredStep, ...]:
 def step_from_plain(item: Mapping[str, Any]) -> MeasuredStep:
     """A step from plain data; malformed data raises `ValueError` or the like."""
     step = MeasuredStep(
-        Configuration(**item["configuration"]),
+        TimedConfiguration(**item["configuration"]),
         item["step_seconds"],
         item["predicted_seconds"],
         str(item.get("precision", "")),

@@ -29,7 +29,7 @@ from foretrain.prediction.step.cpu_workers import (
     worker_step,
     worker_time,
 )
-from foretrain.prediction.step.parallel import EXPOSED, Environment, ParallelStep
+from foretrain.prediction.step.parallel import EXPOSED, ParallelStep, StepEnvironment
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.workloads.graph import Graph, Phase
 
@@ -72,7 +72,7 @@ class WorkerCalibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Deviation:
+class SettingDeviation:
     """The expected logarithm of measured over predicted, its standard deviation, and what it rests on."""
 
     mean: float
@@ -90,18 +90,18 @@ def setting_key(model: str, batch: int, step: WorkerStep) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:20]
 
 
-def deviation(known: WorkerCalibration, model: str, key: str) -> Deviation:
+def deviation(known: WorkerCalibration, model: str, key: str) -> SettingDeviation:
     """The correction of a setting: by its own runs, by those of its model, or none."""
     if key in known.settings:
         basis = f"{SOURCE}: this setting was run"
-        return Deviation(known.settings[key], max(_LEAST_SPREAD, known.run_spread / 2), True, basis)
+        return SettingDeviation(known.settings[key], max(_LEAST_SPREAD, known.run_spread / 2), True, basis)
     own = known.models.get(model)
     if own is None:
-        return Deviation(0.0, known.spread, False, f"{SOURCE}: other models on this machine")
+        return SettingDeviation(0.0, known.spread, False, f"{SOURCE}: other models on this machine")
     between, within = known.model_spread**2, known.run_spread**2
     shrunk = between / (between + within / own.runs) if between > 0 else 0.0
     left = math.sqrt(between * (1 - shrunk) + within)
-    return Deviation(own.mean * shrunk, left, True, f"{SOURCE}: {own.runs} of this model")
+    return SettingDeviation(own.mean * shrunk, left, True, f"{SOURCE}: {own.runs} of this model")
 
 
 def worker_calibration(device_id: str) -> WorkerCalibration | None:
@@ -145,7 +145,7 @@ def check_content(content: Mapping[str, Any]) -> None:
 
 
 def step_of_workers(
-    graph: Graph, layout: Layout, hardware: Hardware, at: Environment, cores: int
+    graph: Graph, layout: Layout, hardware: Hardware, at: StepEnvironment, cores: int
 ) -> WorkerStep | None:
     """What the time of a step of CPU workers depends on, priced by the operator calibration alone."""
     tier = at.network.inter
@@ -156,7 +156,7 @@ def step_of_workers(
 
 
 def calibrated_step(
-    step: ParallelStep, model: str, graph: Graph, hardware: Hardware, at: Environment
+    step: ParallelStep, model: str, graph: Graph, hardware: Hardware, at: StepEnvironment
 ) -> ParallelStep:
     """The step of a model as the machine's own runs predict it; unchanged without such a calibration."""
     known = worker_calibration(at.device.id)
@@ -169,7 +169,7 @@ def calibrated_step(
     return with_worker_time(step, worker_time(worker, known.constants), off)
 
 
-def with_worker_time(step: ParallelStep, time: WorkerTime, off: Deviation) -> ParallelStep:
+def with_worker_time(step: ParallelStep, time: WorkerTime, off: SettingDeviation) -> ParallelStep:
     """The step with the time of a worker, corrected by how runs deviate from it."""
     factor = math.exp(off.mean)
     named = [

@@ -205,12 +205,12 @@ def split_step(scenario: Scenario, model: CostModel) -> SplitStep | Infeasible:
     )
 
 
-def _comparison(nodes: _Nodes, counts: Counts) -> Comparison:
+def _comparison(nodes: _Nodes, counts: Counts) -> DivisionComparison:
     batch = nodes.batch
     best = nodes.fastest(counts)
     assert best is not None, "selected because it can be divided"
     faster = with_factor(best.network, inter=2.0) if best.network.inter else with_factor(best.network, 2.0)
-    return Comparison(
+    return DivisionComparison(
         best=best,
         excluded=tuple(_excluded(nodes, counts)),
         all_nodes=best if counts == nodes.all else nodes.fastest(nodes.all),
@@ -298,7 +298,7 @@ class Without:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class DivisionComparison:
     """The fastest division beside alternatives, which are None where limits forbid them.
 
     `excluded` names the nodes that do not take part; `all_nodes` excludes none. `without` excludes one of the
@@ -323,12 +323,12 @@ class Comparison:
         return self.best.global_batch
 
 
-def split_verdict(at: Comparison) -> str:
+def split_verdict(at: DivisionComparison) -> str:
     """Whether the slow nodes help, the step of an even split, and which groups are limited by memory."""
     return "; ".join((_of_slow(at), *_of_even(at), *_of_memory(at)))
 
 
-def _of_slow(at: Comparison) -> str:
+def _of_slow(at: DivisionComparison) -> str:
     if at.excluded:
         return _of_excluded(at)
     if not at.without:
@@ -345,7 +345,7 @@ def _of_slow(at: Comparison) -> str:
     )
 
 
-def _of_excluded(at: Comparison) -> str:
+def _of_excluded(at: DivisionComparison) -> str:
     names = _listed(at.excluded)
     if at.too_small:
         return f"exclude {names}: {_listed(at.too_small)} cannot hold the model and a minimum batch"
@@ -358,14 +358,14 @@ def _of_excluded(at: Comparison) -> str:
     return "; ".join((_with_and_without(at, at.all_nodes), *_why(at, at.all_nodes)))
 
 
-def _with_and_without(at: Comparison, all_nodes: Division) -> str:
+def _with_and_without(at: DivisionComparison, all_nodes: Division) -> str:
     return (
         f"exclude {_listed(at.excluded)}: a step takes {format_duration(all_nodes.seconds)} with all nodes "
         f"and {format_duration(at.best.seconds)} without"
     )
 
 
-def _why(at: Comparison, all_nodes: Division) -> Iterator[str]:
+def _why(at: DivisionComparison, all_nodes: Division) -> Iterator[str]:
     """The main reason why a step with all nodes is slower."""
     waits, waited = _waiting(all_nodes), _waiting(at.best)
     if waits - waited >= (all_nodes.seconds - at.best.seconds) / 2:
@@ -393,7 +393,7 @@ def _waiting(division: Division) -> float:
     return division.pace.step.run.exposed_seconds
 
 
-def _of_even(at: Comparison) -> Iterator[str]:
+def _of_even(at: DivisionComparison) -> Iterator[str]:
     if at.even is None:
         return
     if not at.even.fits:
@@ -405,7 +405,7 @@ def _of_even(at: Comparison) -> Iterator[str]:
         yield f"an even split over all nodes takes {even} ({ratio:.2f}x)"
 
 
-def _of_memory(at: Comparison) -> Iterator[str]:
+def _of_memory(at: DivisionComparison) -> Iterator[str]:
     if at.full:
         yield f"memory limits the samples of {_listed(at.full)}"
 
@@ -414,7 +414,7 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def advice(at: Comparison) -> tuple[Advice, ...]:
+def advice(at: DivisionComparison) -> tuple[Advice, ...]:
     """The gain of other divisions of the same batch: samples per second over those of the best."""
     others = [("even split over all nodes", at.even)]
     if at.excluded:

@@ -41,7 +41,7 @@ from foretrain.prediction.scenario import (
     model_flop,
     peak_of,
 )
-from foretrain.prediction.step.parallel import Environment, parallel_step
+from foretrain.prediction.step.parallel import StepEnvironment, parallel_step
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.executed import ExecutedGraph
@@ -259,7 +259,7 @@ class GlobalBatch:
 
     def _evaluation(self, groups: Groups, group: Hardware, batch: int, network: Network) -> Evaluation:
         devices = sum(each.devices for each in groups)
-        environment = Environment(group.device, network, self.model)
+        environment = StepEnvironment(group.device, network, self.model)
         context = StepContext(self.workload, group, environment, self.input, self.jitter)
         configuration = StepConfiguration(layout_of(DDP, devices, network.devices_per_node), batch)
         executed = self._executed(batch)

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import InvalidData, InvalidRequest
-from foretrain.estimates import Estimate
-from foretrain.estimates import Part as EstimatePart
+from foretrain.estimates import Estimate, Part
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import frameworks
-from foretrain.facts.sheets import Kind
+from foretrain.facts.sheets import FactKind
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.memory.allocator import (
     FREE,
@@ -38,7 +37,7 @@ from foretrain.prediction.memory.allocator import (
 )
 from foretrain.prediction.memory.lifetimes import (
     Allocation,
-    Part,
+    MemoryUse,
     TensorLifetimes,
     tensor_lifetimes,
     uses_convolutions,
@@ -61,7 +60,7 @@ class ContextSize:
 
     bytes: float
     convolution_bytes: float
-    kind: Kind
+    kind: FactKind
     source: str
 
 
@@ -86,7 +85,7 @@ class CommunicatorSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class MemorySpread:
     """Measured over predicted: the 10th and 90th percentile, and the number of measurements.
 
     Geometric means of the quantiles of sources, each of which counts once: a run that is asked about is of a
@@ -106,7 +105,7 @@ class MemoryCalibration:
     contexts: dict[str, ContextSize]
     cublas_bytes: dict[str, int]
     usable_share: float
-    spread: Spread
+    spread: MemorySpread
     communicator: CommunicatorSize
 
     def context(self, generation: str) -> ContextSize:
@@ -134,7 +133,7 @@ def _parsed(content: dict[str, Any]) -> MemoryCalibration:
             generation: ContextSize(
                 bytes=entry["bytes"],
                 convolution_bytes=entry["convolution_bytes"],
-                kind=Kind(entry["kind"]),
+                kind=FactKind(entry["kind"]),
                 source=entry["source"],
             )
             for generation, entry in content["context"].items()
@@ -154,10 +153,10 @@ def _parsed(content: dict[str, Any]) -> MemoryCalibration:
     )
 
 
-def spread_between(sources: Sequence[tuple[float, float, int]], source: str) -> Spread:
+def spread_between(sources: Sequence[tuple[float, float, int]], source: str) -> MemorySpread:
     """The spread of a source never seen, from the quantiles and sample sizes of others."""
     low, high, samples = zip(*sources, strict=True)
-    return Spread(geometric_mean(low), geometric_mean(high), source, sum(samples))
+    return MemorySpread(geometric_mean(low), geometric_mean(high), source, sum(samples))
 
 
 STEPS = 3
@@ -204,7 +203,7 @@ class _Steps:
 
     lifetimes: TensorLifetimes
     events: list[Event]
-    part_of: list[Part]
+    part_of: list[MemoryUse]
     exchanged: Footprint
     loader_bytes: int
     context_bytes: float
@@ -249,17 +248,17 @@ def estimate_memory(
         tight = simulate(steps.events, capacity - outside)
         fits = tight.failed_at is None
         peak = tight if fits else peak
-    sizes = dict.fromkeys(Part, 0.0)
+    sizes = dict.fromkeys(MemoryUse, 0.0)
     for key, size in peak.live_at_peak.items():
         sizes[steps.part_of[key]] += size
     for key, size in exchanged.live_at_peak.items():
         sizes[steps.lifetimes.communication[key].part] += size
     reserved = peak.peak_reserved_bytes + exchanged.peak_reserved_bytes
-    sizes[Part.FRAGMENTATION] = reserved - sum(sizes.values())
+    sizes[MemoryUse.FRAGMENTATION] = reserved - sum(sizes.values())
     paged = steps.lifetimes.paged_bytes
     resident = min(float(paged), max(0.0, capacity - outside - peak.peak_reserved_bytes))
-    sizes[Part.OPTIMIZER_STATE] += resident
-    sizes[Part.COMMUNICATORS] = float(steps.communicator_bytes)
+    sizes[MemoryUse.OPTIMIZER_STATE] += resident
+    sizes[MemoryUse.COMMUNICATORS] = float(steps.communicator_bytes)
     return MemoryEstimate(
         _estimate(sizes, steps.loader_bytes, steps.context_bytes, calibration, device),
         capacity,
@@ -348,7 +347,7 @@ def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = Non
         passing = [
             allocation
             for allocation in passing
-            if allocation.part is not Part.GRADIENTS or allocation.end < lifetimes.calls
+            if allocation.part is not MemoryUse.GRADIENTS or allocation.end < lifetimes.calls
         ]
     for allocation in passing:
         change[allocation.start + 1] += allocation.bytes
@@ -363,20 +362,20 @@ def context_bytes(graph: Graph, device: Device, calibration: MemoryCalibration) 
 
 
 def _estimate(
-    sizes: dict[Part, float],
+    sizes: dict[MemoryUse, float],
     loader: float,
     context: float,
     calibration: MemoryCalibration,
     device: Device,
 ) -> Estimate:
-    sizes[Part.INPUTS] += loader
-    sizes[Part.CONTEXT] = context - loader
+    sizes[MemoryUse.INPUTS] += loader
+    sizes[MemoryUse.CONTEXT] = context - loader
     spread = calibration.spread
     source = calibration.context(device.generation).source
     return Estimate(
         "bytes",
         tuple(
-            EstimatePart.within(part.value, size, source, spread.p10, spread.p90)
+            Part.within(part.value, size, source, spread.p10, spread.p90)
             for part, size in sizes.items()
             if size > 0
         ),
@@ -385,7 +384,7 @@ def _estimate(
 
 def step_events(
     lifetimes: TensorLifetimes, options: MemoryOptions, steps: int = STEPS
-) -> tuple[list[Event], list[Part]]:
+) -> tuple[list[Event], list[MemoryUse]]:
     """The first steps of training as allocator events, and the part of each key."""
     schedule = _AllocationSchedule(lifetimes, options)
     events: list[Event] = [(key, allocation.bytes) for key, allocation in schedule.resident]
@@ -400,7 +399,7 @@ class _AllocationSchedule:
     def __init__(self, lifetimes: TensorLifetimes, options: MemoryOptions) -> None:
         self._lifetimes = lifetimes
         self._loads = options.prefetching_loaders == 0
-        self.part_of: list[Part] = []
+        self.part_of: list[MemoryUse] = []
         self.resident = self._keyed(lifetimes.resident)
         self._state = self._keyed(lifetimes.state)
         self._inputs = (self._keyed(lifetimes.inputs), self._keyed(lifetimes.inputs))

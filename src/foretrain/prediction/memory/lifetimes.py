@@ -109,7 +109,7 @@ def _convolutions(graph: Graph) -> Iterator[tuple[int, Call, Convolution]]:
         yield index, call, Convolution(source, weight, target, call.settings["groups"])
 
 
-class Part(StrEnum):
+class MemoryUse(StrEnum):
     """The uses of device memory.
 
     Under mixed precision an FP32 parameter with a copy in half precision is a master weight and the copy a
@@ -137,7 +137,7 @@ class Allocation(NamedTuple):
     Parameters, gradients and optimizer state may be divided over `shards` devices.
     """
 
-    part: Part
+    part: MemoryUse
     bytes: int
     start: int = -1
     end: int = -1
@@ -170,14 +170,14 @@ class TensorLifetimes:
 
 
 _PART_OF_ROLE = {
-    Role.PARAMETER: Part.PARAMETERS,
-    Role.MODULE_BUFFER: Part.PARAMETERS,
-    Role.INPUT: Part.INPUTS,
-    Role.GRADIENT: Part.GRADIENTS,
-    Role.OPTIMIZER_STATE: Part.OPTIMIZER_STATE,
-    Role.CAST_WEIGHT: Part.CAST_WEIGHTS,
-    Role.ACTIVATION: Part.ACTIVATIONS,
-    Role.TEMPORARY: Part.TEMPORARIES,
+    Role.PARAMETER: MemoryUse.PARAMETERS,
+    Role.MODULE_BUFFER: MemoryUse.PARAMETERS,
+    Role.INPUT: MemoryUse.INPUTS,
+    Role.GRADIENT: MemoryUse.GRADIENTS,
+    Role.OPTIMIZER_STATE: MemoryUse.OPTIMIZER_STATE,
+    Role.CAST_WEIGHT: MemoryUse.CAST_WEIGHTS,
+    Role.ACTIVATION: MemoryUse.ACTIVATIONS,
+    Role.TEMPORARY: MemoryUse.TEMPORARIES,
 }
 
 
@@ -237,7 +237,8 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
         ),
         gradients=tuple(_reduced(gradients, options) if scatters else gradients),
         handles=tuple(
-            Allocation(Part.WORKSPACE, cublas_workspace_bytes, call, call) for call in first_products(graph)
+            Allocation(MemoryUse.WORKSPACE, cublas_workspace_bytes, call, call)
+            for call in first_products(graph)
         ),
         tuned=tuned_calls(graph) if options.tune_convolutions else frozenset(),
     )
@@ -256,7 +257,7 @@ def _by_role(graph: Graph, options: MemoryOptions) -> dict[Role, list[tuple[int,
         size = graph.specs[buffer.spec].bytes
         part = _PART_OF_ROLE[buffer.role]
         if buffer.role is Role.PARAMETER and buffer.name in cast:
-            part = Part.MASTER_WEIGHTS
+            part = MemoryUse.MASTER_WEIGHTS
         if size:
             shards = options.data_parallel
             if options.dense_shards > 1 and not is_of_expert(graph.buffers[owners.get(index, index)].name):
@@ -362,7 +363,7 @@ def _unused_gradients(graph: Graph) -> Iterator[Allocation]:
         matrices = [spec for spec in specs if len(graph.specs[spec].shape) > 1]
         if matrices:
             shapes[tuple(sorted(matrices))] = sum(_matrix_bytes(graph.specs[spec]) for spec in matrices)
-    yield from (Allocation(Part.GRADIENTS, size) for size in shapes.values())
+    yield from (Allocation(MemoryUse.GRADIENTS, size) for size in shapes.values())
 
 
 def _matrix_bytes(spec: Spec) -> int:
@@ -397,20 +398,20 @@ def _at_host(graph: Graph) -> dict[int, tuple[int, int]]:
 
 def _workspaces(graph: Graph) -> Iterator[Allocation]:
     for call, sizes in convolution_workspaces(graph).items():
-        yield Allocation(Part.WORKSPACE, max(sizes), call, call)
+        yield Allocation(MemoryUse.WORKSPACE, max(sizes), call, call)
 
 
 def _gathered(graph: Graph) -> Iterator[Allocation]:
     for unit in gathered_units(graph):
-        yield Allocation(Part.PARAMETERS, unit.bytes, unit.start, unit.end)
+        yield Allocation(MemoryUse.PARAMETERS, unit.bytes, unit.start, unit.end)
 
 
 def _of_others(graph: Graph, options: MemoryOptions) -> Iterator[Allocation]:
     """Activations of other micro-batches in flight, and outputs gathered from other devices."""
     if options.in_flight > 1:
-        yield Allocation(Part.ACTIVATIONS, math.ceil((options.in_flight - 1) * saved_bytes(graph)))
+        yield Allocation(MemoryUse.ACTIVATIONS, math.ceil((options.in_flight - 1) * saved_bytes(graph)))
     if options.gathered_bytes:
-        yield Allocation(Part.TEMPORARIES, options.gathered_bytes)
+        yield Allocation(MemoryUse.TEMPORARIES, options.gathered_bytes)
 
 
 def saved_bytes(graph: Graph) -> int:
@@ -430,7 +431,7 @@ def _lasting_buckets(gradients: Sequence[Allocation], options: MemoryOptions) ->
     if options.data_parallel == 1 or options.zero_stage >= 2:
         return
     for bucket in _buckets(gradients, options.bucket_bytes):
-        yield Allocation(Part.BUCKETS, sum(allocation.bytes for allocation in bucket))
+        yield Allocation(MemoryUse.BUCKETS, sum(allocation.bytes for allocation in bucket))
 
 
 def _reduce_buckets(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
@@ -438,7 +439,7 @@ def _reduce_buckets(gradients: Sequence[Allocation], options: MemoryOptions) -> 
     buckets = list(_buckets(gradients, options.bucket_bytes))
     for bucket, after in zip(buckets, [*buckets[1:], *buckets[-1:]], strict=True):
         size = sum(allocation.bytes for allocation in bucket)
-        yield Allocation(Part.BUCKETS, size, bucket[-1].start, after[-1].start)
+        yield Allocation(MemoryUse.BUCKETS, size, bucket[-1].start, after[-1].start)
 
 
 def _reduced(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
@@ -448,7 +449,7 @@ def _reduced(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterato
         for allocation in bucket:
             yield allocation._replace(end=closed)
             share = math.ceil(allocation.bytes / allocation.shards)
-            yield Allocation(Part.GRADIENTS, share, closed, allocation.end)
+            yield Allocation(MemoryUse.GRADIENTS, share, closed, allocation.end)
 
 
 def _until_copied(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:

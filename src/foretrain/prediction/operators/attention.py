@@ -130,7 +130,7 @@ def _lower(first: Floats, second: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class AttentionCalibration:
     """The calibration in `data/calibrations/attention.json`.
 
     `kernels` by generation and compute capability; `eight_bit` the same for FP8 operands. `defaults`: the
@@ -179,7 +179,7 @@ def _capability(device: Device) -> str:
 
 
 @cache
-def calibration() -> Calibration:
+def calibration() -> AttentionCalibration:
     """The shipped calibration."""
     raw = calibration_content(FILE)
 
@@ -193,7 +193,7 @@ def calibration() -> Calibration:
             for generation, by_capability in table.items()
         }
 
-    return Calibration(
+    return AttentionCalibration(
         AttentionConstants(**raw["constants"]),
         kernels(raw["kernels"]),
         kernels(raw["eight_bit"]),
@@ -209,7 +209,7 @@ class AttentionModel(OperatorModel):
     name: ClassVar[str] = "attention"
     kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.ATTENTION})
 
-    def __init__(self, known: Calibration | None = None) -> None:
+    def __init__(self, known: AttentionCalibration | None = None) -> None:
         """With the shipped calibration, or another one."""
         self._known = known or calibration()
 

@@ -324,7 +324,7 @@ def least_seconds(work: Lowered, device: Device) -> Floats:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ConvolutionCalibration:
     """The calibration in `data/calibrations/convolution.json`.
 
     `older_shares` are those of a generation with other algorithms than all later ones, and its alone.
@@ -402,10 +402,10 @@ class Calibration:
 
 
 @cache
-def calibration() -> Calibration:
+def calibration() -> ConvolutionCalibration:
     """The shipped calibration."""
     raw = calibration_content(FILE)
-    return Calibration(
+    return ConvolutionCalibration(
         constants=_constants(raw["constants"]),
         vendors={vendor: _constants(each) for vendor, each in raw["vendors"].items()},
         shares=_shares(raw["share_of_peak"]),

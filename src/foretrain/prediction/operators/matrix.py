@@ -435,7 +435,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ProductCalibration:
     """The calibration of products in `data/calibrations`, and of memory bandwidth.
 
     Without `training`, times are those of single kernels in a benchmark.
@@ -446,7 +446,7 @@ class Calibration:
     tf32_flop_per_cycle: float
     residuals: Mapping[str, tuple[float, float]]
     corrections: Mapping[str, Forest]
-    memory: streaming.Calibration
+    memory: streaming.StreamingCalibration
 
     def share(self, unit: str, device: Device) -> float:
         """The share of the peak of a unit that a device sustains."""
@@ -469,7 +469,7 @@ class Calibration:
         """The constants of the kernels of a unit of a device."""
         return self.units["tensor" if unit == "tf32" else unit].kernels(device).constants
 
-    def of_single_kernels(self) -> Calibration:
+    def of_single_kernels(self) -> ProductCalibration:
         """The calibration of kernels in a benchmark, which power does not limit."""
         return replace(self, training=None)
 
@@ -477,7 +477,7 @@ class Calibration:
         """Whether products were measured on this device."""
         return any(device.id in unit.shares for unit in self.units.values())
 
-    def without(self, device: Device) -> Calibration:
+    def without(self, device: Device) -> ProductCalibration:
         """The calibration without measurements of the device's family; common constants are kept."""
         return replace(
             self,
@@ -492,10 +492,10 @@ class Calibration:
 
 
 @cache
-def calibration() -> Calibration:
+def calibration() -> ProductCalibration:
     """The shipped calibration."""
     raw = calibration_content(FILE)
-    return Calibration(
+    return ProductCalibration(
         units={name: _unit(name, content) for name, content in raw["units"].items()},
         training=_training(raw["training"]),
         tf32_flop_per_cycle=raw["tf32"]["flop_per_cycle"],
@@ -527,7 +527,7 @@ def _constants(raw: Mapping[str, Any]) -> ProductConstants:
 
 
 def modelled_seconds(
-    work: Products, units: list[str], device: Device, known: Calibration | None = None
+    work: Products, units: list[str], device: Device, known: ProductCalibration | None = None
 ) -> Floats:
     """Seconds of products, each on its unit, without correction for the kernels of a library."""
     known = known or calibration()
@@ -541,7 +541,9 @@ def modelled_seconds(
     return seconds
 
 
-def seconds_of(work: Products, units: list[str], device: Device, known: Calibration | None = None) -> Floats:
+def seconds_of(
+    work: Products, units: list[str], device: Device, known: ProductCalibration | None = None
+) -> Floats:
     """Seconds of products, corrected if kernels of this device and unit were measured.
 
     A layer without bias takes the faster time of a layer and a plain product. So do all FP32 layers on
@@ -566,7 +568,7 @@ def _is_after_pascal(device: Device) -> bool:
     return int(device.sheet.text("compute_capability").split(".")[0]) >= _VOLTA
 
 
-def _corrected_seconds(work: Products, units: list[str], device: Device, known: Calibration) -> Floats:
+def _corrected_seconds(work: Products, units: list[str], device: Device, known: ProductCalibration) -> Floats:
     seconds = modelled_seconds(work, units, device, known)
     names = np.array(units)
     for name, is_plain in itertools.product(sorted(set(units)), (False, True)):
@@ -599,7 +601,7 @@ class MatrixModel(OperatorModel):
     name: ClassVar[str] = "products"
     kinds: ClassVar[frozenset[Kind]] = frozenset({Kind.LINEAR, Kind.MATMUL})
 
-    def __init__(self, known: Calibration | None = None) -> None:
+    def __init__(self, known: ProductCalibration | None = None) -> None:
         """With the shipped calibration, or another one."""
         self._known = known or calibration()
 

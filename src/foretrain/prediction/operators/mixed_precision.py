@@ -61,7 +61,7 @@ _OF_VISION = ("convolution", "batch normalisation", "pooling", "resample")
 
 
 @dataclass(frozen=True)
-class Calibration:
+class MixedPrecisionCalibration:
     """The calibration: `factors` by kernel class, `products` their mean over products.
 
     `classes` are the features of the trees, if there are any; `seen` and `unseen` the quantiles of measured /
@@ -115,7 +115,7 @@ def corrected_compiled(priced: PricedOps, device: Device) -> PricedOps:
     return corrected(priced, device, is_eager=False)
 
 
-def factors(priced: PricedOps, device: Device, known: Calibration) -> Floats:
+def factors(priced: PricedOps, device: Device, known: MixedPrecisionCalibration) -> Floats:
     """The factor of each operator."""
     is_measured, weight = _is_measured(device), _memory_weight(priced)
     listing = priced.listing
@@ -164,7 +164,9 @@ def _memory_weight(priced: PricedOps) -> float:
     return _vision_share(priced, priced.seconds) if _looks_up_tokens(priced) else 1.0
 
 
-def step_weight(priced: PricedOps, seconds: Floats, device: Device, known: Calibration) -> float:
+def step_weight(
+    priced: PricedOps, seconds: Floats, device: Device, known: MixedPrecisionCalibration
+) -> float:
     """To what extent the factor of a step applies, from 0 to 1; continuous in the times of a step."""
     if device.id in known.devices and not _looks_up_tokens(priced):
         return 1.0
@@ -225,11 +227,11 @@ def _is_measured(device: Device) -> bool:
 
 
 @cache
-def calibration() -> Calibration:
+def calibration() -> MixedPrecisionCalibration:
     """The shipped calibration."""
     raw = calibration_content(FILE)
     seen, unseen = raw["residuals"]["seen"], raw["residuals"]["unseen"]
-    return Calibration(
+    return MixedPrecisionCalibration(
         factors=raw["factors"],
         products=raw["products"],
         classes=tuple(raw["classes"]),

@@ -165,7 +165,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Lines:
+class LayerLines:
     """All fitted lines, by device and layer type (as text).
 
     `backward_over_forward` is the time of a backward layer over that of a forward layer of equal complexity.
@@ -218,14 +218,14 @@ _WIDER = {
 """Directions that were only measured together."""
 
 
-def measured_as(layer: LayerType, lines: Lines) -> LayerType:
+def measured_as(layer: LayerType, lines: LayerLines) -> LayerType:
     """The layer type with the line for another one; integers have the time of FP32."""
     kind = layer.kind if lines.measures(layer.kind) else SUBSTITUTES.get(layer.kind, layer.kind)
     is_float = "float" in layer.dtype or layer.kind in MATRIX_KINDS
     return replace(layer, kind=kind, dtype=layer.dtype if is_float else "float32")
 
 
-def layer_seconds(works: WorkTable, device: Device, lines: Lines) -> Floats:
+def layer_seconds(works: WorkTable, device: Device, lines: LayerLines) -> Floats:
     """The times of works by the lines alone."""
     places: dict[tuple[Kind, Direction, str], list[int]] = {}
     for place, work in enumerate(works.works):
@@ -239,14 +239,14 @@ def layer_seconds(works: WorkTable, device: Device, lines: Lines) -> Floats:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class LayerCalibration:
     """The calibration in `data/calibrations/per_layer.json`.
 
     `residuals`: quantiles of measured / predicted by kind, on shapes that were not fitted;
     `residuals_by_ratio`: those of backward layers predicted by the ratio of other devices.
     """
 
-    lines: Lines
+    lines: LayerLines
     residuals: Mapping[str, tuple[float, float]]
     residuals_by_ratio: Mapping[str, tuple[float, float]]
 
@@ -262,7 +262,7 @@ class Calibration:
 
 
 @cache
-def calibration() -> Calibration:
+def calibration() -> LayerCalibration:
     """The shipped calibration."""
     raw = calibration_content(FILE)
     by_device = {
@@ -276,7 +276,7 @@ def calibration() -> Calibration:
         {kind: (each["p10"], each["p90"]) for kind, each in raw[name].items()}
         for name in ("residuals", "residuals_by_ratio")
     )
-    return Calibration(Lines(by_device, ratios), residuals, by_ratio)
+    return LayerCalibration(LayerLines(by_device, ratios), residuals, by_ratio)
 
 
 class PerLayerModel(OperatorModel):

@@ -104,7 +104,7 @@ def recurrent_seconds(of: RecurrentParts, known: RecurrentConstants) -> Floats:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class RecurrentCalibration:
     """The calibration in `data/calibrations/recurrent.json`, and on which devices."""
 
     constants: Mapping[str, Mapping[str, RecurrentConstants]]
@@ -128,10 +128,10 @@ def _years(generation: str) -> list[float]:
 
 
 @cache
-def calibration() -> Calibration:
+def calibration() -> RecurrentCalibration:
     """The shipped calibration."""
     raw = calibration_content(FILE)
-    return Calibration(
+    return RecurrentCalibration(
         {
             unit: {generation: RecurrentConstants(**fit) for generation, fit in by_generation.items()}
             for unit, by_generation in raw["constants"].items()

@@ -289,7 +289,7 @@ def nearest_share(target: Device, known: Collection[DeviceShare]) -> float:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class StreamingCalibration:
     """The calibration in `data/calibrations/streaming.json`."""
 
     constants: StreamConstants
@@ -306,7 +306,7 @@ class Calibration:
         """The constants with the corrections of this device."""
         return self.constants.corrected(self.corrections.get(device.id, {}))
 
-    def without(self, device: Device) -> Calibration:
+    def without(self, device: Device) -> StreamingCalibration:
         """The calibration without measurements of the device's family; published bandwidths are kept."""
         return replace(
             self,
@@ -318,13 +318,13 @@ class Calibration:
 
 
 @cache
-def calibration() -> Calibration:
+def calibration() -> StreamingCalibration:
     """The shipped calibration."""
     raw = calibration_content(FILE)
     constants: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in raw["constants"].items()
     }
-    return Calibration(
+    return StreamingCalibration(
         constants=StreamConstants(**constants),
         shares=tuple(DeviceShare(name, share, "neusight") for name, share in raw["delivered_share"].items()),
         corrections={
@@ -373,7 +373,7 @@ class StreamingModel(OperatorModel):
         }
     )  # fmt: skip
 
-    def __init__(self, known: Calibration | None = None) -> None:
+    def __init__(self, known: StreamingCalibration | None = None) -> None:
         """With the shipped calibration, or another one."""
         self._known = known or calibration()
 

@@ -23,7 +23,7 @@ from itertools import groupby
 
 import numpy as np
 
-from foretrain.store.runs import Floats, Resource, Series
+from foretrain.store.runs import Floats, Resource, ResourceSeries
 
 _FEWEST_PERIODS = 5
 """Bursts at the ends of a window are cut off: with five periods most are whole."""
@@ -56,12 +56,12 @@ class Signal:
         amounts: Floats = rounds * self._integral[-1] + np.interp(rest, self.edges, self._integral)
         return amounts
 
-    def sampled(self, resource: Resource, interval_seconds: float) -> Series:
+    def sampled(self, resource: Resource, interval_seconds: float) -> ResourceSeries:
         """What a monitor would report: means over `interval_seconds`, for at least five periods."""
         count = int(np.ceil(_FEWEST_PERIODS * self.period_seconds / interval_seconds))
         instants: Floats = interval_seconds * np.arange(count + 1, dtype=np.float64)
         values = np.diff(self.amounts(instants)) / interval_seconds
-        return Series(resource=resource, worker=0, seconds=instants[1:], values=values)
+        return ResourceSeries(resource=resource, worker=0, seconds=instants[1:], values=values)
 
 
 def constant(level: float, period_seconds: float) -> Signal:
@@ -137,7 +137,7 @@ class Bursts:
     spans: tuple[Span, ...]
 
 
-def bursts_of(series: Series) -> Bursts | None:
+def bursts_of(series: ResourceSeries) -> Bursts | None:
     """The bursts of a series; None without samples.
 
     The first and the last run may be cut off by the window, so that their lengths count only where there is
@@ -162,7 +162,7 @@ def bursts_of(series: Series) -> Bursts | None:
     )
 
 
-def within(series: Series, window: tuple[float, float] | None) -> Series:
+def within(series: ResourceSeries, window: tuple[float, float] | None) -> ResourceSeries:
     """The samples of a window of time."""
     if window is None:
         return series
@@ -170,7 +170,7 @@ def within(series: Series, window: tuple[float, float] | None) -> Series:
     return replace(series, seconds=series.seconds[inside], values=series.values[inside])
 
 
-def _burst_samples(series: Series) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _burst_samples(series: ResourceSeries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which samples belong to a burst."""
     values = series.values
     negligible, busy = _LEVELS.get(series.resource, _RATE_LEVELS)

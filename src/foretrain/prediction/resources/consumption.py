@@ -46,7 +46,7 @@ _SAMPLES_PER_CYCLE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ResourceFigure:
     """A predicted figure: its median, and its 10th and 90th percentile where they are known."""
 
     p50: float
@@ -60,9 +60,9 @@ class ResourceBursts:
 
     resource: Resource
     pattern: Pattern
-    burst_amount: Figure
-    burst_duration: Figure
-    idle_duration: Figure
+    burst_amount: ResourceFigure
+    burst_duration: ResourceFigure
+    idle_duration: ResourceFigure
     idle_amount: float
 
     @property
@@ -194,19 +194,20 @@ def timeline_consumption(
 def _figures(bursts: Bursts, pace: Evaluation) -> ResourceBursts:
     total = pace.total.quantiles
     below, above = (total.p10 / total.p50, total.p90 / total.p50) if total.p50 else (1.0, 1.0)
-    amount = Figure(bursts.burst_amount)
+    amount = ResourceFigure(bursts.burst_amount)
     if bursts.resource in (Resource.TRANSMIT, Resource.RECEIVE) and pace.step.traffic:
         longest = max(pace.step.traffic, key=lambda each: each.seconds)
-        amount = Figure(
+        amount = ResourceFigure(
             bursts.burst_amount,
             bursts.burst_amount / max(longest.p90, 1.0),
             bursts.burst_amount / min(max(longest.p10, 1e-3), 1.0),
         )
     durations = [
-        Figure(value, value * below, value * above) for value in (bursts.burst_duration, bursts.idle_duration)
+        ResourceFigure(value, value * below, value * above)
+        for value in (bursts.burst_duration, bursts.idle_duration)
     ]
     if bursts.pattern is not Pattern.ALTERNATING:  # lasts as long as one looks
-        durations = [Figure(0.0), Figure(0.0)]
+        durations = [ResourceFigure(0.0), ResourceFigure(0.0)]
     return ResourceBursts(
         resource=bursts.resource,
         pattern=bursts.pattern,

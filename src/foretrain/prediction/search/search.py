@@ -19,12 +19,12 @@ from itertools import product
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.prediction.resolving import resolve, storage_of
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.search.sketch import BlockCosts, Blocks, Sketch, block_costs, blocks_of, sketch
 from foretrain.prediction.strategies.context import feasible_context_degrees
 from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.mixed_precision import mixed_precision, stored_as
 from foretrain.prediction.strategies.strategy import MixedPrecision, replication, strategies
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
@@ -163,7 +163,7 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
     if workload.options.checkpoint_activations or workload.options.forward_only:
         return (workload.options.checkpoint_activations,)
     try:
-        divided = stored_as(_checkpointed(workload, True), MixedPrecision.FP32_GRADIENTS)
+        divided = resolve(_checkpointed(workload, True), storage=MixedPrecision.FP32_GRADIENTS)
         executed_graph_at(divided, 1 if workload.sizes.batch == 1 else 2)
     except ForetrainError:
         return (False,)
@@ -313,10 +313,10 @@ class _Models:
 
     def of(self, layout: Layout) -> _DivisibleModel:
         """The model as a layout stores it."""
-        return self._as(mixed_precision(layout))
+        return self._as(storage_of(layout))
 
     def _as(self, how: MixedPrecision) -> _DivisibleModel:
-        workload = stored_as(self.context.workload, how)
+        workload = resolve(self.context.workload, storage=how)
         if workload.options not in self.made:
             self.made[workload.options] = _divisible_model(replace(self.context, workload=workload))
         return self.made[workload.options]

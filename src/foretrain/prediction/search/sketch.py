@@ -54,7 +54,7 @@ from foretrain.prediction.step.compose import Contention
 from foretrain.prediction.step.input_pipeline import InputPipeline
 from foretrain.prediction.step.parallel import (
     EXPOSED,
-    Environment,
+    StepEnvironment,
     contention_of,
     exchange_costs,
     with_launched_exchanges,
@@ -65,7 +65,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
     Chain,
     Cuts,
-    Link,
+    StageLink,
     chain_of,
     cut,
     equal_blocks,
@@ -224,7 +224,7 @@ class BlockCosts:
             self.crossing_bytes[:-1],
             names=self.names,
         )
-        cuts = cut(merged(chain, starts), stages, Link(), UNLIMITED)
+        cuts = cut(merged(chain, starts), stages, StageLink(), UNLIMITED)
         assert isinstance(cuts, Cuts)
         ends = (*starts, len(self.names))
         return tuple(ends[bound] for bound in cuts.bounds)
@@ -239,7 +239,7 @@ class Sketch:
     fits: bool
 
 
-def block_costs(blocks: Blocks, layout: Layout, at: Environment) -> BlockCosts:
+def block_costs(blocks: Blocks, layout: Layout, at: StepEnvironment) -> BlockCosts:
     """The costs of blocks, divided by a layout."""
     program = divided(blocks.condensed, layout)
     graph = program.graph
@@ -327,7 +327,7 @@ def _passing_bytes(graph: Graph) -> float:
     return float(np.cumsum(change).max(initial=0.0))
 
 
-def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: Environment) -> Sketch:
+def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: StepEnvironment) -> Sketch:
     """The sketch of a layout from the costs of its blocks."""
     bounds = np.array(costs.bounds(layout.pipeline), np.int64)
     forward, backward, parameters, saved = (
@@ -358,7 +358,7 @@ def _at_least_launches(
     return forward * late, backward * late
 
 
-def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: Environment) -> Floats:
+def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: StepEnvironment) -> Floats:
     """Seconds of the message between each pair of stages."""
     if layout.pipeline == 1:
         return np.zeros(0)
@@ -368,7 +368,7 @@ def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: Env
 
 
 def exposed_seconds(
-    layout: Layout, at: Environment, sent_bytes: Floats, forward: Floats, backward: Floats, rounds: int
+    layout: Layout, at: StepEnvironment, sent_bytes: Floats, forward: Floats, backward: Floats, rounds: int
 ) -> Floats:
     """Seconds that exchanges between replicas add to the step of each stage, in closed form."""
     if layout.replicas * layout.context == 1:
@@ -538,7 +538,9 @@ def sent_bytes(graph: Graph) -> float:
     return parameter_bytes(graph) * (item_bytes(graph, None) or _FULL_BYTES) / _FULL_BYTES
 
 
-def sharded_seconds(step: ReplicaStep, layout: Layout, rounds: int, sent: float, at: Environment) -> float:
+def sharded_seconds(
+    step: ReplicaStep, layout: Layout, rounds: int, sent: float, at: StepEnvironment
+) -> float:
     """A step of `rounds` micro-batches with state sharded over the devices of a layout, from totals."""
     late = max(1.0, step.host[0] / step.body) if step.body else 1.0
     forward, backward = np.array([step.forward * late]), np.array([step.backward * late])

@@ -133,7 +133,7 @@ CONSTANTS = tuple(WorkerConstants.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
-class Prior:
+class WorkerPrior:
     """Constants of an unknown machine, and the standard deviations of their logarithms.
 
     `model_spread` and `run_spread` are those of log(measured / predicted) before any run: of models, and of
@@ -147,10 +147,10 @@ class Prior:
 
 
 @cache
-def prior() -> Prior:
+def prior() -> WorkerPrior:
     """What ships with the package."""
     raw = calibration_content(FILE)
-    return Prior(
+    return WorkerPrior(
         constants=WorkerConstants(**raw["constants"]),
         spread=WorkerConstants(**raw["spread"]),
         model_spread=raw["residual"]["model_spread"],

@@ -65,7 +65,7 @@ BUBBLE = "pipeline bubble"
 
 
 @dataclass(frozen=True)
-class Environment:
+class StepEnvironment:
     """The device, the network and the cost model that layouts are compared on."""
 
     device: Device
@@ -140,7 +140,7 @@ class ParallelStep:
 
 
 def parallel_step(
-    executed: ExecutedGraph, layout: Layout, micro_batches: int, at: Environment
+    executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment
 ) -> ParallelStep:
     """The step of `executed` (one micro-batch of one replica) on the devices of a layout."""
     if layout.devices > 1 and not at.model.knows_operators:
@@ -164,7 +164,9 @@ def with_launched_exchanges(times: CallTimes, program: Program, step: PricedStep
     return CallTimes(times.device, host)
 
 
-def _with_sharded_update(times: CallTimes, program: Program, layout: Layout, at: Environment) -> CallTimes:
+def _with_sharded_update(
+    times: CallTimes, program: Program, layout: Layout, at: StepEnvironment
+) -> CallTimes:
     """Call times with an optimizer that updates only this device's share of the parameters."""
     shards = replication(layout).shards(layout).optimizer
     start = optimizer_start(program.graph)
@@ -180,7 +182,7 @@ def composed_step(
     step: PricedStep,
     times: CallTimes,
     layout: Layout,
-    at: Environment,
+    at: StepEnvironment,
     pipeline: Pipeline | None = None,
 ) -> ParallelStep:
     """The step of a divided program from the times of its calls; `pipeline`, if given, holds its stages."""
@@ -237,7 +239,7 @@ _PRODUCTS = frozenset({Kind.LINEAR, Kind.MATMUL})
 Costs = Callable[[Exchange], CollectiveCost]
 
 
-def exchange_costs(layout: Layout, at: Environment) -> Costs:
+def exchange_costs(layout: Layout, at: StepEnvironment) -> Costs:
     """A function that prices the exchanges of a layout; each cost is computed once."""
 
     @cache
@@ -247,7 +249,7 @@ def exchange_costs(layout: Layout, at: Environment) -> Costs:
     return lambda exchange: cost(exchange.verb, exchange.bytes, exchange.axes)
 
 
-def _group(verb: Verb, axes: tuple[Axis, ...], layout: Layout, at: Environment) -> Group:
+def _group(verb: Verb, axes: tuple[Axis, ...], layout: Layout, at: StepEnvironment) -> Group:
     per_node = at.network.devices_per_node
     if verb is Verb.SEND:
         return neighbours(axes[0], layout.degrees, per_node)
@@ -298,7 +300,7 @@ def _purpose(exchange: Exchange) -> str:
     return f"{before}{gradients}".rstrip("0123456789 ")
 
 
-def _traffic(program: Program, costs: Costs, layout: Layout, at: Environment) -> Iterator[Traffic]:
+def _traffic(program: Program, costs: Costs, layout: Layout, at: StepEnvironment) -> Iterator[Traffic]:
     """Exchanges grouped by purpose, verb and axes."""
     grouped: dict[tuple[str, Verb, tuple[Axis, ...]], list[Exchange]] = {}
     for exchange in program.exchanges:

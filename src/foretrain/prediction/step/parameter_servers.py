@@ -12,7 +12,7 @@ from dataclasses import replace
 from foretrain.estimates import Estimate, Part
 from foretrain.prediction.collectives.costs import Collective, CollectiveCost, Group, Verb, collective_cost
 from foretrain.prediction.cost_models import call_times
-from foretrain.prediction.step.parallel import EXPOSED, Environment, ParallelStep, Traffic, parallel_step
+from foretrain.prediction.step.parallel import EXPOSED, ParallelStep, StepEnvironment, Traffic, parallel_step
 from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.layout import Layout, PsUpdate
 from foretrain.prediction.strategies.program import Axis, gradients, optimizer_start
@@ -23,7 +23,7 @@ NOTE = "assumes that servers update parameters as fast as a worker's device"
 
 
 def parameter_server_step(
-    executed: ExecutedGraph, layout: Layout, micro_batches: int, at: Environment, jitter: float
+    executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment, jitter: float
 ) -> ParallelStep:
     """The step of workers with parameter servers; `jitter` is the coefficient of variation of their times."""
     assert layout.servers is not None
@@ -39,7 +39,7 @@ def parameter_server_step(
     return _between_updates(alone, layout, update, message, traffic)
 
 
-def _message(size: float, at: Environment) -> CollectiveCost:
+def _message(size: float, at: StepEnvironment) -> CollectiveCost:
     """Cost of one message, gradients or parameters, on an idle link."""
     if at.network.inter is None and at.network.intra is None:
         return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "no communication")

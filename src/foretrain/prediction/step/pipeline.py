@@ -26,7 +26,7 @@ from foretrain.prediction.step.compose import (
     phase_seconds,
     with_waits,
 )
-from foretrain.prediction.strategies.pipeline.cuts import Link
+from foretrain.prediction.strategies.pipeline.cuts import StageLink
 from foretrain.prediction.strategies.pipeline.pipeline import (
     EVEN,
     MemoryBudget,
@@ -102,11 +102,11 @@ def compose_pipeline(
     )
 
 
-def link_of(exchange_seconds: ExchangeSeconds) -> Link:
+def link_of(exchange_seconds: ExchangeSeconds) -> StageLink:
     """The link between neighbouring stages, from the times of two messages."""
     one, two = (exchange_seconds(send(size, 0)) for size in (_PROBE, 2 * _PROBE))
     per_byte = max(0.0, two - one) / _PROBE
-    return Link(per_byte, max(0.0, one - per_byte * _PROBE))
+    return StageLink(per_byte, max(0.0, one - per_byte * _PROBE))
 
 
 def _with_sends(program: Program, cutting: Pipeline, stage: int) -> Program:

@@ -26,7 +26,7 @@ class _Node:
     is_pinned: bool = False
 
 
-class Packing:
+class NodePacking:
     """The nodes of a decision in the making."""
 
     def __init__(self, state: State, staying: Mapping[str, Running] | None = None) -> None:
@@ -66,9 +66,9 @@ class Packing:
             self._idle_gpus += node.free
             self._note_room(index, node)
 
-    def copy(self) -> Packing:
+    def copy(self) -> NodePacking:
         """A packing that is filled on its own from here."""
-        other = object.__new__(Packing)
+        other = object.__new__(NodePacking)
         other._state, other._gpus, other._groups_of = self._state, self._gpus, self._groups_of
         other._times = self._times
         other._free_nodes = list(self._free_nodes)

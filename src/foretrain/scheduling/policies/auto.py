@@ -10,7 +10,7 @@ from foretrain.scheduling.loop import Policy
 from foretrain.scheduling.outlook import Settings, view_of
 from foretrain.scheduling.plans import Detail
 from foretrain.scheduling.policies.milp import Milp
-from foretrain.scheduling.policies.price import Price
+from foretrain.scheduling.policies.price import PricePolicy
 from foretrain.scheduling.policies.search import Greedy, PathRelinking
 from foretrain.scheduling.simulation import Simulation
 from foretrain.scheduling.state import State
@@ -48,8 +48,8 @@ class Auto(Policy):
     proposals: tuple[Policy, ...] = field(
         default_factory=lambda: (
             Milp(),
-            Price(Settings(alone=False)),
-            Price(Settings(haste=1.0, haste_if_scarce=3.0)),
+            PricePolicy(Settings(alone=False)),
+            PricePolicy(Settings(haste=1.0, haste_if_scarce=3.0)),
             Greedy(),
         )
     )
@@ -69,7 +69,7 @@ class Auto(Policy):
             state,
             self.proposals[: effort.proposals],
             self.margin,
-            lambda each: rollout_usd(state, each, Price(_COARSE), effort.decisions),
+            lambda each: rollout_usd(state, each, PricePolicy(_COARSE), effort.decisions),
         )
 
 
@@ -96,7 +96,7 @@ def _different(decisions: Sequence[tuple[str, Decision]]) -> list[tuple[str, Dec
     return list(different.values())
 
 
-def rollout_usd(state: State, decision: Decision, follower: Price, most_decisions: int) -> float:
+def rollout_usd(state: State, decision: Decision, follower: PricePolicy, most_decisions: int) -> float:
     """What the active jobs cost from now on if a decision is followed by a policy.
 
     After `most_decisions` of it, the rest is estimated by its prices.

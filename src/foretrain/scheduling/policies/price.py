@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.loop import Policy
-from foretrain.scheduling.options import Floats, Integers, Kind, Places, Table
+from foretrain.scheduling.options import Floats, Integers, NodeKind, OptionTable, Places
 from foretrain.scheduling.outlook import Settings, Values, View, view_of
 from foretrain.scheduling.packing import Room, pack, room_of
 from foretrain.scheduling.state import State
@@ -27,7 +27,7 @@ _MOST_TRIES = 300
 
 
 @dataclass(frozen=True)
-class Price(Policy):
+class PricePolicy(Policy):
     """The price of a node-second in each coming period is raised until the cheapest plans of all jobs, known
     and expected, fit into the nodes. A plan runs a job on one place, on two one after the other, or later.
     Then the jobs whose first steps save most take the nodes there are.
@@ -53,7 +53,7 @@ def decision_of(state: State, view: View, choice: Integers, notes: tuple[str, ..
     rows = {name: row for row, name in enumerate(table.names)}
     chosen = [(name, int(table.useful[row, choice[row]])) for name, row in rows.items() if choice[row] >= 0]
 
-    def wider(name: str, kind: Kind, gpus: int, spare: int) -> Sequence[tuple[float, int]]:
+    def wider(name: str, kind: NodeKind, gpus: int, spare: int) -> Sequence[tuple[float, int]]:
         row = rows[name]
         now = values.run[row, choice[row]]
         paid = places.usd[table.useful[row, choice[row]]]
@@ -108,7 +108,7 @@ def _reasons(view: View, choice: Integers) -> dict[str, str]:
 # ---------------------------------------------------------------- selection
 
 
-def select(values: Values, table: Table, places: Places, room: Room) -> Integers:
+def select(values: Values, table: OptionTable, places: Places, room: Room) -> Integers:
     """The position of each active job's place, -1 if it waits."""
     active = len(table.names)
     useful = table.useful[:active]

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.loop import Policy
 from foretrain.scheduling.options import (
-    Option,
+    JobOption,
     in_time,
     may_go_on,
     options_of,
     slack_seconds,
 )
-from foretrain.scheduling.policies._packing import Packing
+from foretrain.scheduling.policies._packing import NodePacking
 from foretrain.scheduling.problem import Market
 from foretrain.scheduling.state import JobState, Running, State
 
@@ -47,7 +47,7 @@ def by_priority(job: JobState) -> tuple[float, ...]:
 def one_job_a_node(state: State, order: Order) -> Decision:
     """Running jobs stay; each node that is off takes one waiting job."""
     staying, waiting = _divided(state)
-    packing = Packing(state, staying)
+    packing = NodePacking(state, staying)
     for job in _in_order(waiting, order) if packing.free_nodes else ():
         if not packing.free_nodes:
             break
@@ -69,7 +69,7 @@ def sharing_nodes(state: State, order: Order) -> Decision:
     others, and right-sized at the end as long as other nodes are still off.
     """
     staying, waiting = _divided(state)
-    packing = Packing(state, staying)
+    packing = NodePacking(state, staying)
     for job in _in_order(waiting, order) if packing.has_room else ():
         if not packing.has_room:
             break
@@ -82,7 +82,7 @@ def sharing_nodes(state: State, order: Order) -> Decision:
     return packing.decision()
 
 
-def cheapest_in_time(options: Sequence[Option], seconds: float, alone: bool = False) -> Option | None:
+def cheapest_in_time(options: Sequence[JobOption], seconds: float, alone: bool = False) -> JobOption | None:
     """The cheapest option that ends within some time, else the fastest; None if there is no option.
 
     `alone` counts whole nodes.
@@ -93,11 +93,11 @@ def cheapest_in_time(options: Sequence[Option], seconds: float, alone: bool = Fa
     return min(options, key=lambda each: (each.seconds, each.usd), default=None)
 
 
-def _usd_first(option: Option) -> tuple[float, float]:
+def _usd_first(option: JobOption) -> tuple[float, float]:
     return option.usd, option.seconds
 
 
-def _has_room(packing: Packing, option: Option) -> bool:
+def _has_room(packing: NodePacking, option: JobOption) -> bool:
     configuration = option.configuration
     if packing.can_open(configuration.node_type, configuration.nodes):
         return True

@@ -23,8 +23,8 @@ from random import Random
 
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.loop import Policy
-from foretrain.scheduling.options import Option, in_time, options_of, slack_seconds
-from foretrain.scheduling.policies._packing import Packing
+from foretrain.scheduling.options import JobOption, in_time, options_of, slack_seconds
+from foretrain.scheduling.policies._packing import NodePacking
 from foretrain.scheduling.state import JobState, State
 
 _WAITING = 100.0
@@ -32,22 +32,22 @@ _WAITING = 100.0
 
 
 @dataclass(frozen=True)
-class Candidate:
+class JobCandidate:
     """A job of a plan. `options`: first those that meet the deadline, cheapest first, then by speed."""
 
     job: JobState
-    options: tuple[Option, ...]
+    options: tuple[JobOption, ...]
     timely: int
     pressure: float
     late_usd_if_waiting: float
 
 
 @dataclass(frozen=True)
-class Plan:
+class OrderedPlan:
     """An order of jobs with a wish of each (positions of candidates and of their options), and the result."""
 
     wishes: tuple[tuple[int, int], ...]
-    packing: Packing
+    packing: NodePacking
     objective: float
 
 
@@ -56,7 +56,7 @@ class Search:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._base = Packing(state)
+        self._base = NodePacking(state)
         jobs = [job for name, job in state.jobs.items() if name not in self._base.chosen]
         listed = (_candidate(state, job, options_of(state, job, roomy=True)) for job in jobs)
         self.candidates = [each for each in listed if each.options]
@@ -68,7 +68,7 @@ class Search:
         order = sorted(range(len(self.candidates)), key=lambda at: -self.candidates[at].pressure)
         return tuple((at, 0) for at in order)
 
-    def plan(self, wishes: Sequence[tuple[int, int]]) -> Plan:
+    def plan(self, wishes: Sequence[tuple[int, int]]) -> OrderedPlan:
         """Pack the wishes in order."""
         packing = self._base.copy()
         for at, wish in wishes:
@@ -77,9 +77,9 @@ class Search:
             self._place(packing, self.candidates[at], wish)
         packing.widen()
         packing.shrink()
-        return Plan(tuple(wishes), packing, self._objective(packing))
+        return OrderedPlan(tuple(wishes), packing, self._objective(packing))
 
-    def _place(self, packing: Packing, candidate: Candidate, wish: int) -> None:
+    def _place(self, packing: NodePacking, candidate: JobCandidate, wish: int) -> None:
         name = candidate.job.job.name
         if packing.place(name, candidate.options[wish].configuration):
             return
@@ -87,7 +87,7 @@ class Search:
             if packing.place(name, option.configuration):
                 return
 
-    def _objective(self, packing: Packing) -> float:
+    def _objective(self, packing: NodePacking) -> float:
         """The published objective; 0 where nothing runs or waits."""
         jobs, now = self.state.jobs, self.state.now
         first = min((packing.seconds_left(name) for name in packing.chosen), default=0.0)
@@ -121,7 +121,7 @@ _SWAPPED = 0.3
 _NEXT = 0.3
 
 
-def _candidate(state: State, job: JobState, options: Sequence[Option]) -> Candidate:
+def _candidate(state: State, job: JobState, options: Sequence[JobOption]) -> JobCandidate:
     slack = slack_seconds(state, job)
     timely = sorted(in_time(options, slack), key=lambda each: (each.usd, each.seconds))
     early = {each.configuration for each in timely}
@@ -132,15 +132,15 @@ def _candidate(state: State, job: JobState, options: Sequence[Option]) -> Candid
     fastest = min((each.seconds for each in options), default=0.0)
     slowest = max((each.seconds for each in options), default=0.0)
     late = job.job.weight_usd_per_second * max(0.0, slowest - slack)
-    return Candidate(job, (*timely, *others), len(timely), fastest - slack, late)
+    return JobCandidate(job, (*timely, *others), len(timely), fastest - slack, late)
 
 
-def best_of(plans: Sequence[Plan]) -> Plan:
+def best_of(plans: Sequence[OrderedPlan]) -> OrderedPlan:
     """The plan with the least objective, the first of equal ones."""
     return min(plans, key=lambda each: each.objective)
 
 
-def random_plans(search: Search, iterations: int, random: Random) -> list[Plan]:
+def random_plans(search: Search, iterations: int, random: Random) -> list[OrderedPlan]:
     """The greedy plan and `iterations` perturbed ones."""
     return [
         search.plan(search.by_pressure()),
@@ -202,7 +202,7 @@ class LocalSearch(Policy):
         return best.packing.decision()
 
 
-def _moved(search: Search, plan: Plan, random: Random) -> tuple[tuple[int, int], ...]:
+def _moved(search: Search, plan: OrderedPlan, random: Random) -> tuple[tuple[int, int], ...]:
     """One random move: two jobs exchange places, or a job wishes another configuration."""
     wishes = list(plan.wishes)
     place = random.randrange(len(wishes))
@@ -245,7 +245,7 @@ class PathRelinking(Policy):
             on_the_way.extend(search.plan(wishes) for wishes in self._path(start, guide))
         return best_of(on_the_way).packing.decision()
 
-    def _path(self, start: Plan, guide: Plan) -> Iterator[tuple[tuple[int, int], ...]]:
+    def _path(self, start: OrderedPlan, guide: OrderedPlan) -> Iterator[tuple[tuple[int, int], ...]]:
         wishes = list(start.wishes)
         taken = 0
         for place, wish in enumerate(guide.wishes):
@@ -259,5 +259,5 @@ class PathRelinking(Policy):
             yield tuple(wishes)
 
 
-def _distinct(plans: list[Plan]) -> list[Plan]:
+def _distinct(plans: list[OrderedPlan]) -> list[OrderedPlan]:
     return list({plan.wishes: plan for plan in reversed(plans)}.values())[::-1]

@@ -13,18 +13,18 @@ import numpy as np
 
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.loop import Policy
-from foretrain.scheduling.options import Option, options_of
-from foretrain.scheduling.policies._packing import Packing
+from foretrain.scheduling.options import JobOption, options_of
+from foretrain.scheduling.policies._packing import NodePacking
 from foretrain.scheduling.state import JobState, State
 from foretrain.units import HOUR
 
 
-def shared(state: State, jobs: Iterable[tuple[JobState, Sequence[Option]]]) -> Packing:
+def shared(state: State, jobs: Iterable[tuple[JobState, Sequence[JobOption]]]) -> NodePacking:
     """Place jobs in order, each on the first of its options there is room for, and share out free GPUs.
 
     Jobs are spread over nodes, so that each can have more GPUs later; nodes are right-sized at the end.
     """
-    packing = Packing(state)
+    packing = NodePacking(state)
     for job, options in jobs:
         if not packing.has_room:
             break
@@ -36,7 +36,7 @@ def shared(state: State, jobs: Iterable[tuple[JobState, Sequence[Option]]]) -> P
     return packing
 
 
-def movable_jobs(state: State) -> list[tuple[JobState, list[Option]]]:
+def movable_jobs(state: State) -> list[tuple[JobState, list[JobOption]]]:
     """Jobs that are not fixed, with their options; those that have to wait are left out."""
     listed = (
         (job, options_of(state, job, roomy=True)) for job in state.jobs.values() if job.may_stop(state.now)
@@ -44,29 +44,29 @@ def movable_jobs(state: State) -> list[tuple[JobState, list[Option]]]:
     return [(job, options) for job, options in listed if options]
 
 
-def narrow_first(options: Sequence[Option]) -> list[Option]:
+def narrow_first(options: Sequence[JobOption]) -> list[JobOption]:
     """For each kind of node the option with the fewest GPU-seconds, the fastest of these first.
 
     Then a job in need takes the kind of node that suits it best, with as few GPUs as are efficient.
     """
-    by_type: dict[str, list[Option]] = {}
+    by_type: dict[str, list[JobOption]] = {}
     for each in options:
         by_type.setdefault(each.configuration.node_type, []).append(each)
     best = [fewest_gpu_seconds(listed) for listed in by_type.values()]
     return sorted((each for each in best if each is not None), key=lambda each: (each.gpu_seconds, each.usd))
 
 
-def fewest_gpu_seconds(options: Sequence[Option]) -> Option | None:
+def fewest_gpu_seconds(options: Sequence[JobOption]) -> JobOption | None:
     """The option with the fewest GPU-seconds, then the fastest; None if there is no option."""
     return min(options, key=lambda each: (each.gpu_seconds, each.seconds, each.usd), default=None)
 
 
-def least_gpu_seconds(options: Sequence[Option]) -> float:
+def least_gpu_seconds(options: Sequence[JobOption]) -> float:
     """The GPU-seconds of what is left of a job where it needs fewest."""
     return min(each.gpu_seconds for each in options)
 
 
-def shortest_seconds(options: Sequence[Option]) -> float:
+def shortest_seconds(options: Sequence[JobOption]) -> float:
     """The time of what is left of a job where it is fastest."""
     return min(each.seconds for each in options)
 
@@ -111,7 +111,7 @@ class Las(Policy):
         wake_at = None if len(packing.chosen) == len(state.jobs) else self._next_change(state, packing, jobs)
         return packing.decision(wake_at)
 
-    def _queue(self, state: State, job: JobState, options: list[Option]) -> tuple[int, float]:
+    def _queue(self, state: State, job: JobState, options: list[JobOption]) -> tuple[int, float]:
         """The queue a job is in, and the share of the job at which it leaves it."""
         left = max(job.left(state.now), 1e-12)
         whole = least_gpu_seconds(options) / left
@@ -121,7 +121,7 @@ class Las(Policy):
         return number, limit / whole
 
     def _next_change(
-        self, state: State, packing: Packing, jobs: list[tuple[JobState, list[Option]]]
+        self, state: State, packing: NodePacking, jobs: list[tuple[JobState, list[JobOption]]]
     ) -> float | None:
         """When the first running job has used enough for the next queue."""
         times = []
@@ -135,7 +135,7 @@ class Las(Policy):
 
 
 @dataclass(frozen=True)
-class Throughput(Policy):
+class ThroughputPolicy(Policy):
     """Maximises the sum of relative speeds, 1 being a job on its fastest configuration (Gavel).
 
     Jobs that are fast relative to the GPUs they use go first, each on the kind of node where that is so; free
@@ -159,11 +159,11 @@ class Throughput(Policy):
         return shared(state, ((job, options) for _, _, job, options in ranked)).decision()
 
 
-def _speed_per_gpu(option: Option, fastest_seconds: float) -> float:
+def _speed_per_gpu(option: JobOption, fastest_seconds: float) -> float:
     return fastest_seconds / max(option.gpu_seconds, 1e-12)
 
 
-_Jobs = list[tuple[JobState, list[Option]]]
+_Jobs = list[tuple[JobState, list[JobOption]]]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.requests.measure import CampaignRequest
 
 if TYPE_CHECKING:
-    from foretrain.measuring.campaigns.running import Progress
+    from foretrain.measuring.campaigns.running import CampaignProgress
 
 
 def run(request: CampaignRequest, output: Output) -> None:
@@ -58,7 +58,7 @@ COMMAND = Command(
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Callable[[Progress], None]]:
+def _progress(title: str) -> Iterator[Callable[[CampaignProgress], None]]:
     """A bar with the predicted time left on a terminal; else a line for each trial on standard error."""
     if not sys.stderr.isatty():
         yield _line_reporter()
@@ -74,7 +74,7 @@ def _progress(title: str) -> Iterator[Callable[[Progress], None]]:
     with Bars(*columns, console=Console(stderr=True)) as bars:
         bar = bars.add_task(title, total=None, left="")
 
-        def report(progress: Progress) -> None:
+        def report(progress: CampaignProgress) -> None:
             left = "" if progress.seconds_left is None else f"{format_duration(progress.seconds_left)} left"
             bars.update(
                 bar, completed=progress.done, total=progress.total, left=left,
@@ -84,14 +84,14 @@ def _progress(title: str) -> Iterator[Callable[[Progress], None]]:
         yield report
 
 
-def _line_reporter() -> Callable[[Progress], None]:
+def _line_reporter() -> Callable[[CampaignProgress], None]:
     import click
 
     from foretrain.units import format_duration
 
     reported = [-1]
 
-    def report(progress: Progress) -> None:
+    def report(progress: CampaignProgress) -> None:
         if progress.done != reported[0]:
             reported[0] = progress.done
             left = "" if progress.seconds_left is None else f", {format_duration(progress.seconds_left)} left"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretrain.decoding import FILE, SWITCH, TEXT, Kind, Unreadable, number, option, texts, whole_number
+from foretrain.decoding import FILE, SWITCH, TEXT, OptionKind, Unreadable, number, option, texts, whole_number
 from foretrain.panels import (
     HERE,
     LENGTH,
@@ -120,7 +120,7 @@ def _read_place(value: Any) -> str:
     return value
 
 
-_PLACE = Kind("ray[=ADDRESS]", "ray or ray=ADDRESS", _read_place)
+_PLACE = OptionKind("ray[=ADDRESS]", "ray or ray=ADDRESS", _read_place)
 
 
 @dataclass(frozen=True, kw_only=True)

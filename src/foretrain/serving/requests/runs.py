@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from foretrain.decoding import FILE, TEXT, Kind, Unreadable, choice, option, texts, whole_number
+from foretrain.decoding import FILE, TEXT, OptionKind, Unreadable, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest
 from foretrain.panels import OUTPUT, STORED
 from foretrain.serving.requests.base import Request
@@ -30,7 +30,7 @@ def _read_since(value: Any) -> datetime:
         raise Unreadable from error
 
 
-SINCE = Kind("TIME", "a date such as 2026-11-16, or a duration before now such as 7d", _read_since)
+SINCE = OptionKind("TIME", "a date such as 2026-11-16, or a duration before now such as 7d", _read_since)
 
 
 @dataclass(frozen=True, kw_only=True)

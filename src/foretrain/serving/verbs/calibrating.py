@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from foretrain.prediction.corrections.error_model import StepError
     from foretrain.prediction.corrections.files import CalibrationFile
     from foretrain.prediction.corrections.kinds import ProfiledModel
-    from foretrain.prediction.corrections.timings import Configuration, MeasuredStep
+    from foretrain.prediction.corrections.timings import MeasuredStep, TimedConfiguration
     from foretrain.prediction.operators.cpu import CpuCalibration
     from foretrain.store.runs import Run
     from foretrain.workloads.workload import Workload
@@ -238,7 +238,7 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
     return step
 
 
-def _uncorrected(of: Configuration) -> StepError:
+def _uncorrected(of: TimedConfiguration) -> StepError:
     """The step of a configuration, predicted without any measurement of the user."""
     from foretrain.prediction.cost_models import OperatorCostModel
     from foretrain.prediction.predict import evaluated

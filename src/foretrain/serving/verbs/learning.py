@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
     from foretrain.learning.regression.layers import LayersAnswer
     from foretrain.learning.regression.learn import LearnAnswer
-    from foretrain.learning.regression.table import Table
+    from foretrain.learning.regression.table import TimingTable
     from foretrain.learning.resources.learn import Learned
     from foretrain.store.runs import Run
 
@@ -57,7 +57,7 @@ def learn(
     return core(sample, request.split, request.technique, progress)
 
 
-def _learning_table(request: LearnRequest) -> tuple[Table, str | None]:
+def _learning_table(request: LearnRequest) -> tuple[TimingTable, str | None]:
     from foretrain.learning.regression.table import STEP_SECONDS, read_table, table_of_runs
     from foretrain.store import open_store
     from foretrain.store.queries import parse_query
@@ -123,7 +123,7 @@ def learn_resources(request: LearnResourcesRequest, progress: Progress = no_prog
     """Train an Inspector on stored runs, and write its files."""
     from foretrain.learning.resources.artefact import SHIPPED, load, own_file, save
     from foretrain.learning.resources.learn import learn as core
-    from foretrain.learning.resources.options import InspectorOptions, TrainingOptions
+    from foretrain.learning.resources.options import InspectorOptions, InspectorTraining
     from foretrain.learning.resources.samples import resource_samples, sample_interval_seconds
 
     file = request.out or own_file()
@@ -145,7 +145,7 @@ def learn_resources(request: LearnResourcesRequest, progress: Progress = no_prog
         samples,
         sample_interval_seconds(runs),
         InspectorOptions(network=request.network, readout=request.readout, grouping=request.grouping),
-        TrainingOptions(
+        InspectorTraining(
             epochs=request.epochs, members=request.members, folds=request.folds, seed=request.seed
         ),
         start,

@@ -17,9 +17,9 @@ from foretrain.units import UnitError, format_duration
 
 if TYPE_CHECKING:
     from foretrain.measuring.campaigns.campaign import Campaign
+    from foretrain.measuring.campaigns.running import CampaignProgress as CampaignProgress
     from foretrain.measuring.campaigns.running import CampaignResult
-    from foretrain.measuring.campaigns.running import Progress as CampaignProgress
-    from foretrain.measuring.campaigns.trials import Runner, Trial
+    from foretrain.measuring.campaigns.trials import Trial, TrialRunner
     from foretrain.measuring.watching.report import Report
     from foretrain.measuring.watching.watch import Live, Watched
     from foretrain.store.runs import PredictionMade, Run
@@ -281,7 +281,7 @@ def _predict_trial(setting: dict[str, Any], reasons: Counter[str]) -> Prediction
         return None
 
 
-def _runner(place: str | None, read: Campaign) -> Callable[[], Runner]:
+def _runner(place: str | None, read: Campaign) -> Callable[[], TrialRunner]:
     """What runs the trials."""
     if place is None:
         from foretrain.measuring.campaigns.local import LocalRunner, run_command

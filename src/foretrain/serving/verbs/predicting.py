@@ -190,7 +190,7 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
 
 def scaling(request: ScalingRequest, progress: Progress = no_progress) -> ScalingAnswer:
     """From a few timed configurations of a job to all the others."""
-    from foretrain.learning.scaling.answer import ScalingRequest as Problem
+    from foretrain.learning.scaling.answer import ScalingProblem as Problem
     from foretrain.learning.scaling.answer import predict_scaling
     from foretrain.learning.scaling.configurations import read_configurations, read_timings
 
@@ -204,14 +204,14 @@ def scaling(request: ScalingRequest, progress: Progress = no_progress) -> Scalin
 def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) -> Any:
     """The same with a prediction from model and hardware as the prior."""
     from foretrain.facts.hardware import Cluster, hardware, with_topology
-    from foretrain.learning.scaling.configurations import PredictedJob
+    from foretrain.learning.scaling.configurations import PredictedScaling
 
     if request.workload is None or request.on is None:
         raise InvalidRequest("a prediction needs both `workload` and `on`")
     progress(f"predicting {request.workload}")
     machines = with_topology(Cluster(request.on, (hardware(request.on),)), topology(request))
     options = {"model": request.workload, **_chosen(request, ScalingRequest, ("precision",))}
-    predicted = PredictedJob(
+    predicted = PredictedScaling(
         workload(request_from(GuideModel, options)),
         machines.groups[0],
         Parallelism(network=request.network),

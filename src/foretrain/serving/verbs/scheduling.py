@@ -29,13 +29,13 @@ from foretrain.serving.verbs.predicting import (
 
 if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun
-    from foretrain.backends.commands import Command
+    from foretrain.backends.commands import JobCommand
     from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.files import JobEntry, JobFile, JobTimes
     from foretrain.scheduling.fleet_files import FleetFile
     from foretrain.scheduling.forecast import Schedule
     from foretrain.scheduling.job_times import Training
-    from foretrain.scheduling.loop import Policy, Step
+    from foretrain.scheduling.loop import LoopTurn, Policy
     from foretrain.scheduling.problem import Problem
     from foretrain.scheduling.simulation import Disturbances, PriceChange
 
@@ -226,7 +226,7 @@ def run(request: RunRequest, progress: Progress = no_progress) -> RealRun:
     asked = asked_of(jobs, read_fleet(request.cluster), request.times, progress)
     every = RunOptions().every_seconds if request.every is None else request.every
 
-    def observe(step: Step) -> None:
+    def observe(step: LoopTurn) -> None:
         progress(f"{step.event.kind.value} {step.event.subject}; {len(step.state.jobs)} jobs left")
 
     return run_schedule(
@@ -244,14 +244,16 @@ def run(request: RunRequest, progress: Progress = no_progress) -> RealRun:
     )
 
 
-def _command(jobs: JobFile, entry: JobEntry) -> Command:
+def _command(jobs: JobFile, entry: JobEntry) -> JobCommand:
     """What a job runs: its command, or the training of a zoo model on CPUs."""
-    from foretrain.backends.commands import Command, zoo_training
+    from foretrain.backends.commands import JobCommand, zoo_training
 
     predicted = jobs.predicted.get(entry.job, {})
     try:
         if entry.command is not None:
-            return Command(entry.command, str(Path(jobs.file).parent), reports="{progress}" in entry.command)
+            return JobCommand(
+                entry.command, str(Path(jobs.file).parent), reports="{progress}" in entry.command
+            )
         if "model" not in predicted or "steps" not in predicted:
             raise InvalidRequest(
                 f"job {entry.job!r} has no `command`, and no zoo `model` with `steps` either"

@@ -24,10 +24,10 @@ from foretrain.serving.verbs.predicting import Progress, no_progress
 from foretrain.units import UnitError, format_duration
 
 if TYPE_CHECKING:
-    from foretrain.learning.validation import Comparison, Validation
+    from foretrain.learning.validation import PredictionComparison, Validation
     from foretrain.store import RunQuery
     from foretrain.store.database import Store
-    from foretrain.store.figures import Figure, ResourceUse
+    from foretrain.store.figures import RunFigure, SampleRange
     from foretrain.store.runs import PredictionMade, Run
 
 PUBLIC_SUITES = "the accuracy suites on public measurements run with `make validate` in a source checkout"
@@ -100,8 +100,8 @@ class RunDetails(Answer):
     """One run, what it used, and its prediction beside the measurement where both are known."""
 
     run: Run
-    resources: tuple[ResourceUse, ...]
-    comparison: Comparison | None
+    resources: tuple[SampleRange, ...]
+    comparison: PredictionComparison | None
 
     def to_dict(self) -> dict[str, Any]:
         """The run with its prediction in full, the use of each resource, and the number of steps."""
@@ -140,7 +140,7 @@ class RunComparison(Answer):
     """Several runs side by side; ratios are to the first."""
 
     runs: tuple[Run, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[RunFigure, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The runs without their samples, and each quantity of all of them."""

@@ -9,7 +9,7 @@ from foretrain.serving.views.blocks import Block, Break, Column, Heading, Page, 
 from foretrain.units import format_bandwidth, format_bytes, format_duration, format_flop
 
 if TYPE_CHECKING:
-    from foretrain.learning.user_calibration.fitting import Accuracy, WorkerFit
+    from foretrain.learning.user_calibration.fitting import FitAccuracy, WorkerFit
     from foretrain.serving.verbs.calibrating import (
         CalibrationAnswer,
         CalibrationList,
@@ -127,7 +127,7 @@ def _runs(answer: RunsLearned) -> Iterator[Block]:
 
 
 def _accuracy(fit: WorkerFit) -> Table:
-    listed: list[tuple[str, Accuracy | None]] = [
+    listed: list[tuple[str, FitAccuracy | None]] = [
         ("before, as predicted before the runs", fit.before),
         ("after, each model by a fit to the others", fit.left_out),
         ("held-out models before", fit.held_out_before),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from foretrain.errors import UnknownName
-from foretrain.planning.guide.cells import Blank, Cell, Figures
+from foretrain.planning.guide.cells import Blank, CellFigures, GuideCell
 from foretrain.planning.guide.guide import Guide, ModelGuide
 from foretrain.planning.guide.machines import Machine
 from foretrain.serving.views import blocks
@@ -132,7 +132,7 @@ def _face_table(guide: Guide, model: ModelGuide, face: Face) -> Table:
     )
 
 
-def _tip(face: Face, cell: Cell) -> str:
+def _tip(face: Face, cell: GuideCell) -> str:
     """The whole cell in a sentence, or why it is blank."""
     if cell.figures is None or value(face, cell) is None:
         return cell.reason or face.missing
@@ -205,17 +205,17 @@ class Face:
     name: str
     title: str
     unit: str
-    value: Callable[[Figures], float | None]
-    text: Callable[[Figures], str]
+    value: Callable[[CellFigures], float | None]
+    text: Callable[[CellFigures], str]
     pick: str = ""
     missing: str = ""
 
 
 def _time(guide: Guide) -> Face:
-    def seconds(figures: Figures) -> float:
+    def seconds(figures: CellFigures) -> float:
         return figures.run.step_seconds.p50 if figures.epoch is None else figures.epoch.seconds.p50
 
-    def text(figures: Figures) -> str:
+    def text(figures: CellFigures) -> str:
         marks = (">" if figures.is_bound else "", "*" if figures.run.micro_batches > 1 else "")
         return marks[0] + format_duration(seconds(figures)) + marks[1]
 
@@ -234,12 +234,12 @@ def _throughput(_: Guide) -> Face:
 
 
 def _cost(guide: Guide) -> Face:
-    def usd(figures: Figures) -> float | None:
+    def usd(figures: CellFigures) -> float | None:
         epoch = figures.usd_per_epoch
         one = figures.usd_per_million_samples if epoch is None else epoch.p50
         return None if one is None else times * one
 
-    def text(figures: Figures) -> str:
+    def text(figures: CellFigures) -> str:
         cost = usd(figures)
         return "no price" if cost is None else format_money(cost)
 
@@ -281,7 +281,7 @@ def _memory(_: Guide) -> Face:
 
 
 def _transfer(guide: Guide) -> Face:
-    def moved(figures: Figures) -> float:
+    def moved(figures: CellFigures) -> float:
         return figures.run.moved_bytes if figures.epoch is None else figures.epoch.moved_bytes
 
     work = "a step" if guide.samples is None else f"an epoch of {guide.samples:,} samples"
@@ -319,14 +319,14 @@ def check_names(names: Sequence[str]) -> None:
             raise UnknownName("view", name, NAMES, f"Views: {', '.join(NAMES)}")
 
 
-def written(face: Face, cell: Cell) -> str:
+def written(face: Face, cell: GuideCell) -> str:
     """A cell as it is written."""
     if cell.figures is not None:
         return face.text(cell.figures)
     return "" if cell.blank is None else _SHORT[cell.blank]
 
 
-def value(face: Face, cell: Cell) -> float | None:
+def value(face: Face, cell: GuideCell) -> float | None:
     """The number a cell shows."""
     return None if cell.figures is None else face.value(cell.figures)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from foretrain.prediction.resources.consumption import (
         Consumption,
         ConsumptionAnswer,
-        Figure,
         ResourceBursts,
+        ResourceFigure,
     )
     from foretrain.prediction.resources.pairing import PairAnswer
     from foretrain.workloads.summary import PhaseSummary, Trace, TraceSummary
@@ -146,13 +146,13 @@ def _cells(each: ResourceBursts) -> tuple[str, ...]:
     from foretrain.prediction.resources.bursts import Pattern
     from foretrain.prediction.resources.consumption import format_level
 
-    def level(figure: Figure) -> str:
+    def level(figure: ResourceFigure) -> str:
         text = format_level(figure.p50, each.unit)
         if figure.p10 is None or figure.p90 is None:
             return text
         return f"{text} ({format_level(figure.p10, each.unit)} to {format_level(figure.p90, each.unit)})"
 
-    def duration(figure: Figure) -> str:
+    def duration(figure: ResourceFigure) -> str:
         text = format_duration(figure.p50)
         if figure.p10 is None or figure.p90 is None:
             return text

@@ -22,7 +22,7 @@ from foretrain.serving.views.blocks import (
 from foretrain.units import format_bandwidth, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from foretrain.learning.validation import Accuracy, Comparison, Validation
+    from foretrain.learning.validation import Accuracy, PredictionComparison, Validation
     from foretrain.serving.verbs.stored_runs import (
         RunComparison,
         RunDetails,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         RunsImported,
         ValidateAnswer,
     )
-    from foretrain.store.figures import ResourceUse
+    from foretrain.store.figures import SampleRange
     from foretrain.store.runs import Run
 
 _ID_LENGTH = 8
@@ -167,7 +167,7 @@ def _facts(run: Run) -> Iterator[Block]:
     yield Break()
 
 
-def _steps(run: Run, comparison: Comparison | None) -> Iterator[Block]:
+def _steps(run: Run, comparison: PredictionComparison | None) -> Iterator[Block]:
     """Prediction beside measurement."""
     summary, made = run.summary, run.prediction
     if summary is None:
@@ -210,7 +210,7 @@ def _step_chart(run: Run) -> Chart:
     return Chart("Step times", x_label="step", y_label="ms", series=curves, from_zero=True)
 
 
-def _resources(uses: Sequence[ResourceUse]) -> Table:
+def _resources(uses: Sequence[SampleRange]) -> Table:
     columns = [
         Column("resource"),
         Column("of"),
@@ -228,7 +228,7 @@ def _resources(uses: Sequence[ResourceUse]) -> Table:
     return Table(columns, rows)
 
 
-def _whose(use: ResourceUse) -> str:
+def _whose(use: SampleRange) -> str:
     from foretrain.store.runs import NODE
 
     whose = f"node {use.node}" if use.worker == NODE else f"worker {use.worker}"
@@ -331,7 +331,7 @@ def _figures(name: str, figures: Accuracy) -> tuple[str, ...]:
     return (name, str(figures.runs), *shares, coverage)
 
 
-def _compared(title: str, listed: Sequence[Comparison]) -> Table:
+def _compared(title: str, listed: Sequence[PredictionComparison]) -> Table:
     columns = [
         Column("run", tone=Tone.NAME),
         Column("model", least=12),

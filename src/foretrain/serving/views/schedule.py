@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun
     from foretrain.estimates import Quantiles
     from foretrain.scheduling.accounting import Comparison, JobOutcome, Outcome
-    from foretrain.scheduling.forecast import JobForecast, Schedule, WhatIf
+    from foretrain.scheduling.forecast import JobForecast, Schedule, ScheduleWhatIf
 
 _MOST_ROWS = 40
 """Jobs that are listed; of more, those that cost most."""
@@ -427,7 +427,7 @@ def _explain(jobs: tuple[JobForecast, ...]) -> Iterator[Block]:
         yield Sentence(each.reason.lateness, indent=1)
 
 
-def _what_if(answer: WhatIf, explain: bool) -> Iterator[Block]:
+def _what_if(answer: ScheduleWhatIf, explain: bool) -> Iterator[Block]:
     own = answer.job
     yield Break()
     start = "starts at once" if own.runs else f"starts at {clock(own.start_seconds.p50)}"

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import InvalidData, MissingData
-from foretrain.store.exchange.plain import Malformed, plain, run_from, written_whole
+from foretrain.persisted import Malformed
+from foretrain.store.exchange.plain import plain, run_from, written_whole
 from foretrain.store.runs import Run
 
 FORMAT = b"foretrain runs 1"

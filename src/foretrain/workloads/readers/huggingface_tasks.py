@@ -27,7 +27,7 @@ from foretrain.workloads.zoo.catalogue import BuildOptions
 
 
 @dataclass(frozen=True)
-class Task:
+class HuggingFaceTask:
     """One kind of training: transformers' table of architectures, its auto class, and how a batch looks.
 
     `reads` is what the model takes in; `has_decoder` says that a second sequence, the labels, is read by a
@@ -60,64 +60,64 @@ def _mask_loss(output: Any) -> torch.Tensor:
 
 
 TASKS = (
-    Task(
+    HuggingFaceTask(
         "image and text to text",
         "IMAGE_TEXT_TO_TEXT",
         "AutoModelForImageTextToText",
         batches.image_then_text,
         reads=("text", "images"),
     ),
-    Task(
+    HuggingFaceTask(
         "speech recognition",
         "SPEECH_SEQ_2_SEQ",
         "AutoModelForSpeechSeq2Seq",
         batches.spectrograms_to_text,
         has_decoder=True,
     ),
-    Task("speech recognition by CTC", "CTC", "AutoModelForCTC", batches.sound_to_characters),
-    Task(
+    HuggingFaceTask("speech recognition by CTC", "CTC", "AutoModelForCTC", batches.sound_to_characters),
+    HuggingFaceTask(
         "encoder-decoder language modelling",
         "SEQ_TO_SEQ_CAUSAL_LM",
         "AutoModelForSeq2SeqLM",
         batches.tokens_each,
         has_decoder=True,
     ),
-    Task(
+    HuggingFaceTask(
         "contrastive learning of images and text",
         "ZERO_SHOT_IMAGE_CLASSIFICATION",
         "AutoModelForZeroShotImageClassification",
         batches.image_text_pairs,
         reads=("text", "images"),
     ),
-    Task(
+    HuggingFaceTask(
         "object detection",
         "OBJECT_DETECTION",
         "AutoModelForObjectDetection",
         batches.boxes,
         reads=("images",),
     ),
-    Task(
+    HuggingFaceTask(
         "semantic segmentation",
         "SEMANTIC_SEGMENTATION",
         "AutoModelForSemanticSegmentation",
         batches.pixel_classes,
         reads=("images",),
     ),
-    Task(
+    HuggingFaceTask(
         "image classification",
         "IMAGE_CLASSIFICATION",
         "AutoModelForImageClassification",
         batches.image_classes,
         reads=("images",),
     ),
-    Task(
+    HuggingFaceTask(
         "video classification",
         "VIDEO_CLASSIFICATION",
         "AutoModelForVideoClassification",
         batches.clip_classes,
         reads=("images",),
     ),
-    Task(
+    HuggingFaceTask(
         "mask generation",
         "MASK_GENERATION",
         "AutoModelForMaskGeneration",
@@ -125,22 +125,24 @@ TASKS = (
         reads=("images",),
         loss=_mask_loss,
     ),
-    Task("masked language modelling", "MASKED_LM", "AutoModelForMaskedLM", batches.tokens_each),
-    Task("causal language modelling", "CAUSAL_LM", "AutoModelForCausalLM", batches.tokens_each),
-    Task(
+    HuggingFaceTask("masked language modelling", "MASKED_LM", "AutoModelForMaskedLM", batches.tokens_each),
+    HuggingFaceTask("causal language modelling", "CAUSAL_LM", "AutoModelForCausalLM", batches.tokens_each),
+    HuggingFaceTask(
         "sequence classification",
         "SEQUENCE_CLASSIFICATION",
         "AutoModelForSequenceClassification",
         batches.sequence_classes,
     ),
-    Task(
+    HuggingFaceTask(
         "token classification",
         "TOKEN_CLASSIFICATION",
         "AutoModelForTokenClassification",
         batches.token_classes,
     ),
-    Task("question answering", "QUESTION_ANSWERING", "AutoModelForQuestionAnswering", batches.answer_spans),
-    Task(
+    HuggingFaceTask(
+        "question answering", "QUESTION_ANSWERING", "AutoModelForQuestionAnswering", batches.answer_spans
+    ),
+    HuggingFaceTask(
         "audio classification",
         "AUDIO_CLASSIFICATION",
         "AutoModelForAudioClassification",
@@ -202,13 +204,13 @@ def _as_on_a_gpu() -> Iterator[None]:
             scope[each] = original
 
 
-def task_of(name: str, config: Mapping[str, Any]) -> Task:
+def task_of(name: str, config: Mapping[str, Any]) -> HuggingFaceTask:
     """The task of a configuration's architecture.
 
     Where it names none, or one without a loss or a task here, the first task of its model_type.
     """
     model_type = config["model_type"]
-    by_class: dict[str, Task] = {}
+    by_class: dict[str, HuggingFaceTask] = {}
     for task in TASKS:
         for known in _classes(task.architectures, model_type):
             by_class.setdefault(known, task)
@@ -259,7 +261,7 @@ def _task_names() -> str:
     return ", ".join(task.name for task in TASKS)
 
 
-def build(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptions) -> Example:
+def build(name: str, entries: Mapping[str, Any], task: HuggingFaceTask, options: BuildOptions) -> Example:
     """The model with its batch and its own loss; weights in full precision, whatever the checkpoint had."""
     for size, read in (("seq_len", "text"), ("image_size", "images")):
         if read not in task.reads:
@@ -291,7 +293,7 @@ def build(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptio
     )
 
 
-def _batch(name: str, task: Task, model: torch.nn.Module, options: BuildOptions) -> batches.Inputs:
+def _batch(name: str, task: HuggingFaceTask, model: torch.nn.Module, options: BuildOptions) -> batches.Inputs:
     """The batch of a task, or what in the configuration does not fit together."""
     try:
         return task.batch(model, options)
@@ -302,12 +304,12 @@ def _batch(name: str, task: Task, model: torch.nn.Module, options: BuildOptions)
         ) from error
 
 
-def _counts(task: Task, key: str, value: Any) -> bool:
+def _counts(task: HuggingFaceTask, key: str, value: Any) -> bool:
     """Whether an input holds tokens the model reads: the ids, and the decoder's, which are its labels."""
     return key == "input_ids" or (task.has_decoder and key == "labels" and value.dim() == 2)
 
 
-def _configured(name: str, entries: Mapping[str, Any], task: Task, options: BuildOptions) -> Any:
+def _configured(name: str, entries: Mapping[str, Any], task: HuggingFaceTask, options: BuildOptions) -> Any:
     settings = {
         key: value for key, value in entries.items() if key not in ("model_type", "transformers_version")
     }

@@ -22,7 +22,7 @@ Arguments = list[Any]
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """One node of a graph: its type, attributes and the version of the operator set it is written in."""
 
     type: str
@@ -34,7 +34,7 @@ class Node:
         return self.attributes.get(name, default)
 
 
-Run = Callable[[Node, Arguments, bool], Any]
+Run = Callable[[OnnxNode, Arguments, bool], Any]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ _GLOBAL_POOLS: dict[int, Any] = {
 }
 
 
-def _padding(node: Node, x: Tensor, kernel: list[int], strides: list[int]) -> tuple[list[int], list[int]]:
+def _padding(node: OnnxNode, x: Tensor, kernel: list[int], strides: list[int]) -> tuple[list[int], list[int]]:
     """Padding before and after each axis, from `pads` or `auto_pad`."""
     axes = len(kernel)
     automatic = node.get("auto_pad", "NOTSET")
@@ -132,7 +132,7 @@ def _padded(x: Tensor, pads: tuple[list[int], list[int]], value: float = 0.0) ->
     return functional.pad(x, both, value=value), [0] * len(before)
 
 
-def _convolution(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _convolution(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, weight, bias = arguments[0], arguments[1], argument(arguments, 2)
     axes = weight.dim() - 2
     strides = node.get("strides", [1] * axes)
@@ -141,7 +141,7 @@ def _convolution(node: Node, arguments: Arguments, _training: bool) -> Tensor:
     return _CONVOLUTIONS[axes](x, weight, bias, strides, padding, dilations, groups)
 
 
-def _transposed_convolution(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _transposed_convolution(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, weight, bias = arguments[0], arguments[1], argument(arguments, 2)
     axes = weight.dim() - 2
     pads = node.get("pads", [0] * 2 * axes)
@@ -159,7 +159,7 @@ def _transposed_convolution(node: Node, arguments: Arguments, _training: bool) -
     )
 
 
-def _max_pool(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _max_pool(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     kernel = node.get("kernel_shape")
     strides = node.get("strides", [1] * len(kernel))
     x, padding = _padded(arguments[0], _padding(node, arguments[0], kernel, strides), -math.inf)
@@ -170,7 +170,7 @@ def _max_pool(node: Node, arguments: Arguments, _training: bool) -> Tensor:
     return pooled
 
 
-def _mean_pool(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _mean_pool(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     kernel = node.get("kernel_shape")
     strides = node.get("strides", [1] * len(kernel))
     counts_padding = bool(node.get("count_include_pad", 0))
@@ -193,41 +193,41 @@ def _global_max_pool(x: Tensor) -> Tensor:
     return x.amax(tuple(range(2, x.dim())), keepdim=True)
 
 
-def _batch_norm(node: Node, arguments: Arguments, training: bool) -> Tensor:
+def _batch_norm(node: OnnxNode, arguments: Arguments, training: bool) -> Tensor:
     x, scale, bias, mean, variance = arguments[:5]
     return functional.batch_norm(
         x, mean, variance, scale, bias, training, 1 - node.get("momentum", 0.9), node.get("epsilon", 1e-5)
     )
 
 
-def _instance_norm(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _instance_norm(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, scale, bias = arguments
     return functional.instance_norm(x, weight=scale, bias=bias, eps=node.get("epsilon", 1e-5))
 
 
-def _layer_norm(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _layer_norm(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, scale, bias = arguments[0], arguments[1], argument(arguments, 2)
     shape = list(x.shape[node.get("axis", -1) :])
     return functional.layer_norm(x, shape, scale.reshape(shape), bias, node.get("epsilon", 1e-5))
 
 
-def _rms_norm(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _rms_norm(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, scale = arguments
     shape = list(x.shape[node.get("axis", -1) :])
     return functional.rms_norm(x, shape, scale, node.get("epsilon", 1e-5))
 
 
-def _group_norm(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _group_norm(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, scale, bias = arguments
     return functional.group_norm(x, node.get("num_groups"), scale, bias, node.get("epsilon", 1e-5))
 
 
-def _local_response_norm(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _local_response_norm(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     alpha, beta, bias = node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)
     return functional.local_response_norm(arguments[0], node.get("size"), alpha, beta, bias)
 
 
-def _general_product(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _general_product(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     """alpha · A' B' + beta · C; a linear layer where that is all it is."""
     a, b, c = arguments[0], arguments[1], argument(arguments, 2)
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
@@ -241,7 +241,7 @@ def _general_product(node: Node, arguments: Arguments, _training: bool) -> Tenso
     return result
 
 
-def _softmax(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _softmax(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     function = torch.log_softmax if node.type == "LogSoftmax" else torch.softmax
     x = arguments[0]
     if node.opset >= 13:
@@ -250,14 +250,14 @@ def _softmax(node: Node, arguments: Arguments, _training: bool) -> Tensor:
     return function(x.flatten(axis), axis).reshape(x.shape)
 
 
-def _clip(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _clip(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     low = argument(arguments, 1) if node.opset >= 11 else node.get("min")
     high = argument(arguments, 2) if node.opset >= 11 else node.get("max")
     bounds = [float(bound) if isinstance(bound, Tensor) else bound for bound in (low, high)]
     return torch.clamp(arguments[0], *bounds) if any(b is not None for b in bounds) else arguments[0]
 
 
-def _resize(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _resize(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x = arguments[0]
     mode = node.get("mode", "nearest")
     kinds = {
@@ -271,7 +271,7 @@ def _resize(node: Node, arguments: Arguments, _training: bool) -> Tensor:
     return functional.interpolate(x, size, mode=kind, align_corners=None if kind == "nearest" else aligned)
 
 
-def _resized(node: Node, arguments: Arguments) -> list[int]:
+def _resized(node: OnnxNode, arguments: Arguments) -> list[int]:
     """The whole shape after a Resize: given as sizes, or by scales."""
     x = arguments[0]
     sizes = integers(argument(arguments, 3), "the size of a Resize") if node.type == "Resize" else None
@@ -281,17 +281,17 @@ def _resized(node: Node, arguments: Arguments) -> list[int]:
     return [math.floor(length * scale) for length, scale in zip(x.shape, scales.tolist(), strict=True)]
 
 
-def _dropout(node: Node, arguments: Arguments, training: bool) -> Tensor:
+def _dropout(node: OnnxNode, arguments: Arguments, training: bool) -> Tensor:
     ratio = argument(arguments, 1)
     share = node.get("ratio", 0.5) if ratio is None else float(ratio)
     return functional.dropout(arguments[0], share, training)
 
 
-def _gelu(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _gelu(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     return functional.gelu(arguments[0], approximate=node.get("approximate", "none"))
 
 
-def _hard_sigmoid(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _hard_sigmoid(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     return torch.clamp(node.get("alpha", 0.2) * arguments[0] + node.get("beta", 0.5), 0.0, 1.0)
 
 

@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
 from foretrain.errors import InvalidData, InvalidRequest
-from foretrain.workloads.readers.onnx_layers import LAYERS, Node, Operator, torch_dtype
+from foretrain.workloads.readers.onnx_layers import LAYERS, OnnxNode, Operator, torch_dtype
 from foretrain.workloads.readers.onnx_shapes import MOVES
 
 _GATE_ORDER: Mapping[str, tuple[int, ...]] = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
@@ -31,7 +31,7 @@ RECURRENT = frozenset(_LAYERS)
 class Recurrent(nn.Module):
     """One recurrent node; `weights` are W, R and, if there are biases, B, as the file holds them."""
 
-    def __init__(self, node: Node, weights: list[Tensor]) -> None:
+    def __init__(self, node: OnnxNode, weights: list[Tensor]) -> None:
         super().__init__()
         _check(node)
         hidden, bidirectional = node.get("hidden_size"), node.get("direction", "forward") == "bidirectional"
@@ -66,7 +66,7 @@ class Recurrent(nn.Module):
         return (by_direction, *last) if self.is_lstm else (by_direction, last)
 
 
-def _check(node: Node) -> None:
+def _check(node: OnnxNode) -> None:
     direction = node.get("direction", "forward")
     if direction not in ("forward", "bidirectional"):
         raise InvalidRequest(f"an ONNX {node.type} that runs in direction {direction!r} cannot be traced")
@@ -94,7 +94,7 @@ OPERATORS: Mapping[str, Operator] = {**LAYERS, **MOVES}
 KNOWN = frozenset(OPERATORS) | RECURRENT
 """Those, and the recurrent ones, which hold their weights."""
 
-__all__ = ["KNOWN", "OPERATORS", "Node", "torch_dtype"]
+__all__ = ["KNOWN", "OPERATORS", "OnnxNode", "torch_dtype"]
 
 
 _ALWAYS_HOST = frozenset({"Shape", "Size", "Constant"})
@@ -118,7 +118,7 @@ class OnnxModule(nn.Module):
         initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._inputs = [value.name for value in graph.input if value.name not in initializers]
         self._outputs = [value.name for value in graph.output]
-        self._nodes = [Node(node.op_type, _attributes(node), self._opset) for node in graph.node]
+        self._nodes = [OnnxNode(node.op_type, _attributes(node), self._opset) for node in graph.node]
         self._wiring = [(tuple(node.input), tuple(node.output)) for node in graph.node]
         self._host: dict[str, Tensor] = {}
         self._attribute_of: dict[str, str] = {}
@@ -207,7 +207,7 @@ class OnnxModule(nn.Module):
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _run(
-        self, index: int, node: Node, arguments: list[Tensor | None], device: torch.device
+        self, index: int, node: OnnxNode, arguments: list[Tensor | None], device: torch.device
     ) -> tuple[Tensor, ...]:
         if index in self._recurrent:
             return tuple(getattr(self, self._recurrent[index])(*arguments))

@@ -13,7 +13,7 @@ from torch.nn import functional
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.readers.onnx_layers import (
     Arguments,
-    Node,
+    OnnxNode,
     Operator,
     argument,
     integers,
@@ -27,7 +27,7 @@ def _quotient(a: Tensor, b: Tensor) -> Tensor:
     return torch.div(a, b, rounding_mode="trunc") if whole else a / b
 
 
-def _modulus(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _modulus(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     return (torch.fmod if node.get("fmod", 0) else torch.remainder)(*arguments)
 
 
@@ -35,7 +35,7 @@ def _variadic(function: Callable[[Any, Any], Any]) -> Operator:
     return Operator(lambda _node, arguments, _training: reduce(function, arguments))
 
 
-def _axes(node: Node, arguments: Arguments, position: int = 1) -> list[int] | None:
+def _axes(node: OnnxNode, arguments: Arguments, position: int = 1) -> list[int] | None:
     """The axes of a node: an input in newer versions, an attribute in older ones."""
     given = integers(argument(arguments, position), f"the axes of a {node.type}")
     axes: list[int] | None = given if given is not None else node.get("axes")
@@ -43,7 +43,7 @@ def _axes(node: Node, arguments: Arguments, position: int = 1) -> list[int] | No
 
 
 def _reduction(function: Callable[..., Any]) -> Operator:
-    def run(node: Node, arguments: Arguments, _training: bool) -> Any:
+    def run(node: OnnxNode, arguments: Arguments, _training: bool) -> Any:
         x, axes = arguments[0], _axes(node, arguments)
         if not axes and node.get("noop_with_empty_axes", 0):
             return x
@@ -63,12 +63,12 @@ def _length(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return norm
 
 
-def _shape(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _shape(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     sizes = list(arguments[0].shape)[node.get("start", 0) : node.get("end")]
     return torch.tensor(sizes, dtype=torch.int64, device="cpu")
 
 
-def _constant(node: Node, _arguments: Arguments, _training: bool) -> Tensor:
+def _constant(node: OnnxNode, _arguments: Arguments, _training: bool) -> Tensor:
     if "value" in node.attributes:
         value: Tensor = node.get("value")
         return value
@@ -79,13 +79,13 @@ def _constant(node: Node, _arguments: Arguments, _training: bool) -> Tensor:
     raise InvalidRequest(f"an ONNX Constant of {', '.join(node.attributes)} cannot be traced")
 
 
-def _constant_of_shape(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _constant_of_shape(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     value = node.get("value", torch.zeros(1, device="cpu"))
     shape = integers(arguments[0], "a shape") or []
     return torch.full(shape, value.item(), dtype=value.dtype, device="cpu")
 
 
-def _reshape(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _reshape(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, wanted = arguments[0], integers(arguments[1], "a shape") or []
     if not node.get("allowzero", 0):
         wanted = [x.shape[axis] if size == 0 else size for axis, size in enumerate(wanted)]
@@ -93,26 +93,26 @@ def _reshape(node: Node, arguments: Arguments, _training: bool) -> Tensor:
     return reshaped
 
 
-def _transpose(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _transpose(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     order = node.get("perm", list(reversed(range(arguments[0].dim()))))
     transposed: Tensor = arguments[0].permute(order)
     return transposed
 
 
-def _flatten(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _flatten(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, axis = arguments[0], node.get("axis", 1)
     rows = int(torch.Size(x.shape[:axis]).numel())
     flat: Tensor = x.reshape(rows, -1)
     return flat
 
 
-def _squeeze(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _squeeze(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     axes = _axes(node, arguments)
     squeezed: Tensor = arguments[0].squeeze() if axes is None else arguments[0].squeeze(tuple(axes))
     return squeezed
 
 
-def _unsqueeze(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _unsqueeze(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, axes = arguments[0], _axes(node, arguments) or []
     rank = x.dim() + len(axes)
     for axis in sorted(axis % rank for axis in axes):
@@ -121,7 +121,7 @@ def _unsqueeze(node: Node, arguments: Arguments, _training: bool) -> Tensor:
     return result
 
 
-def _slice(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _slice(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x = arguments[0]
     if node.opset >= 10:
         starts, ends, axes, steps = (
@@ -144,7 +144,7 @@ def _sliced(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
     return x.index_select(axis, torch.tensor(list(picked), dtype=torch.int64, device=x.device))
 
 
-def _split(node: Node, arguments: Arguments, _training: bool) -> tuple[Tensor, ...]:
+def _split(node: OnnxNode, arguments: Arguments, _training: bool) -> tuple[Tensor, ...]:
     x, axis = arguments[0], node.get("axis", 0)
     sizes = integers(argument(arguments, 1), "the sizes of a Split") or node.get("split")
     if sizes:
@@ -153,7 +153,7 @@ def _split(node: Node, arguments: Arguments, _training: bool) -> tuple[Tensor, .
     return tuple(torch.split(x, -(-x.shape[axis] // parts), axis))
 
 
-def _gather(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _gather(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, indices = arguments
     axis = node.get("axis", 0) % x.dim()
     if not indices.dim() and not indices.is_meta:
@@ -164,23 +164,23 @@ def _gather(node: Node, arguments: Arguments, _training: bool) -> Tensor:
     return picked.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])  # type: ignore[no-any-return]
 
 
-def _expand(_node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _expand(_node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x, shape = arguments[0], integers(arguments[1], "a shape") or []
     expanded: Tensor = x.expand(torch.broadcast_shapes(x.shape, tuple(shape)))
     return expanded
 
 
-def _tile(_node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _tile(_node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     tiled: Tensor = arguments[0].repeat(integers(arguments[1], "the repeats of a Tile") or [])
     return tiled
 
 
-def _cast(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _cast(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     cast: Tensor = arguments[0].to(torch_dtype(node.get("to")))
     return cast
 
 
-def _pad(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _pad(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     x = arguments[0]
     pads = integers(argument(arguments, 1), "the width of a Pad") or node.get("pads", [])
     axes = integers(argument(arguments, 3), "the axes of a Pad") or list(range(x.dim()))
@@ -196,38 +196,38 @@ def _pad(node: Node, arguments: Arguments, _training: bool) -> Tensor:
     return functional.pad(x, both[: 2 * (x.dim() - 2)], mode=mode)
 
 
-def _range(_node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _range(_node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     start, end, step = (value.item() for value in arguments)
     return torch.arange(start, end, step, dtype=arguments[0].dtype, device="cpu")
 
 
-def _triangle(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _triangle(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     diagonal = integers(argument(arguments, 1), "the diagonal of a Trilu") or [0]
     return (torch.triu if node.get("upper", 1) else torch.tril)(arguments[0], diagonal[0])
 
 
-def _largest(node: Node, arguments: Arguments, _training: bool) -> tuple[Tensor, Tensor]:
+def _largest(node: OnnxNode, arguments: Arguments, _training: bool) -> tuple[Tensor, Tensor]:
     count = (integers(arguments[1], "the count of a TopK") or [1])[0]
     largest = torch.topk(arguments[0], count, node.get("axis", -1), bool(node.get("largest", 1)))
     return largest.values, largest.indices
 
 
-def _cumulative_sum(_node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _cumulative_sum(_node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     return torch.cumsum(arguments[0], (integers(arguments[1], "the axis of a CumSum") or [0])[0])
 
 
-def _gather_elements(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _gather_elements(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     return torch.gather(arguments[0], node.get("axis", 0), arguments[1])
 
 
 def _arg(function: Callable[..., Tensor]) -> Operator:
-    def run(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+    def run(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
         return function(arguments[0], node.get("axis", 0), keepdim=bool(node.get("keepdims", 1)))
 
     return Operator(run)
 
 
-def _depth_to_space(node: Node, arguments: Arguments, _training: bool) -> Tensor:
+def _depth_to_space(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     if node.get("mode", "DCR") == "CRD":
         return functional.pixel_shuffle(arguments[0], node.get("blocksize"))
     x, block = arguments[0], node.get("blocksize")

@@ -16,7 +16,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.pipeline.cuts import (
     Chain,
     Cuts,
-    Link,
+    StageLink,
     StageMemory,
     cut,
     evaluated,
@@ -60,14 +60,16 @@ def test_free_cuts_balance_the_stages() -> None:
 
 def test_dear_cuts_are_avoided() -> None:
     """Balanced would be 6 + 6, but 4 bytes cross there: 10 s; the other cut costs 1 byte: 9 + 1 s."""
-    cuts = cuts_of(cut(chain([3, 3, 3, 3], crossing=[1, 5, 1]), 2, Link(seconds_per_byte=1.0)))
+    cuts = cuts_of(cut(chain([3, 3, 3, 3], crossing=[1, 5, 1]), 2, StageLink(seconds_per_byte=1.0)))
     assert cuts.bounds in {(0, 1, 4), (0, 3, 4)}
     assert cuts.seconds == pytest.approx(10)
     assert cuts.cut_bytes == (1,)
 
 
 def test_each_stage_pays_for_what_it_sends_in_both_directions() -> None:
-    cuts = cuts_of(cut(chain([3, 3, 3], crossing=[2, 4]), 3, Link(seconds_per_byte=1.0, latency_seconds=0.5)))
+    cuts = cuts_of(
+        cut(chain([3, 3, 3], crossing=[2, 4]), 3, StageLink(seconds_per_byte=1.0, latency_seconds=0.5))
+    )
     assert cuts.stage_seconds == pytest.approx((3 + 2.5, 3 + 2.5 + 4.5, 3 + 4.5))
 
 
@@ -123,7 +125,7 @@ def test_invalid_values_are_refused() -> None:
         chain([1, 1, 1], crossing=[1])
 
 
-def brute_force(model: Chain, stages: int, link: Link, memory: StageMemory) -> float | None:
+def brute_force(model: Chain, stages: int, link: StageLink, memory: StageMemory) -> float | None:
     """The pace of the best of all cuts, from sums written out again."""
     best: float | None = None
     crossing = [0.0, *model.crossing_bytes, 0.0]
@@ -155,7 +157,7 @@ def test_no_cuts_are_better(data: st.DataObject) -> None:
         return data.draw(st.lists(numbers, min_size=size, max_size=size))
 
     model = chain([3 * second for second in some(count)], some(count - 1), some(count), some(count))
-    link = Link(seconds_per_byte=data.draw(st.sampled_from([0.0, 0.5, 4.0])), latency_seconds=1.0)
+    link = StageLink(seconds_per_byte=data.draw(st.sampled_from([0.0, 0.5, 4.0])), latency_seconds=1.0)
     capacity = data.draw(st.one_of(st.just(float("inf")), st.integers(10, 200).map(float)))
     memory = StageMemory(capacity, 2.0, one_forward_one_backward)
     best = brute_force(model, stages, link, memory)
@@ -174,7 +176,7 @@ def test_fewest_stages_are_the_fewest() -> None:
         model = chain(rng.integers(1, 9, 8).tolist(), None, rng.integers(1, 9, 8).tolist())
         memory = StageMemory(float(rng.integers(9, 20)))
         answer = cut(model, 1, memory=memory)
-        fewest = next(k for k in range(1, 9) if brute_force(model, k, Link(), memory) is not None)
+        fewest = next(k for k in range(1, 9) if brute_force(model, k, StageLink(), memory) is not None)
         if fewest > 1:
             assert isinstance(answer, Infeasible)
             assert answer.alternative == f"{fewest} stages are the fewest that fit"
@@ -191,7 +193,7 @@ def test_the_coarse_grid_hides_nothing() -> None:
     rng = np.random.default_rng(7)
     for stages in (2, 3):
         model = chain(rng.uniform(0, 1, 60).tolist(), rng.uniform(0, 20, 59).tolist(), [1.0] * 60, [1.0] * 60)
-        link, memory = Link(seconds_per_byte=1.0), StageMemory(120.0, in_flight=one_forward_one_backward)
+        link, memory = StageLink(seconds_per_byte=1.0), StageMemory(120.0, in_flight=one_forward_one_backward)
         best = brute_force(model, stages, link, memory)
         assert cuts_of(cut(model, stages, link, memory)).seconds == pytest.approx(best)
 
@@ -209,5 +211,5 @@ def test_two_thousand_positions_in_64_stages_take_a_moment() -> None:
     )
     memory = StageMemory(400.0, in_flight=lambda stages: tuple(min(4, stages - s) for s in range(stages)))
     began = time.process_time()
-    assert cuts_of(cut(model, 64, Link(1e-3), memory)).seconds < 20
+    assert cuts_of(cut(model, 64, StageLink(1e-3), memory)).seconds < 20
     assert time.process_time() - began < 2.5, "about 0.3 s on an idle core; a loaded machine is given room"

@@ -14,7 +14,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.pipeline.cuts import (
     Chain,
     Cuts,
-    Link,
+    StageLink,
     StageMemory,
     chain_of,
     cut,
@@ -186,7 +186,7 @@ def test_crossings_are_those_of_the_recorded_buffers(name: str) -> None:
 @pytest.mark.parametrize("name", ["resnet18", "unet"])
 def test_cuts_of_real_models_are_the_best_of_all(name: str) -> None:
     chain = timed(zoo(name))
-    link = Link(seconds_per_byte=5e-6)
+    link = StageLink(seconds_per_byte=5e-6)
     room = (chain.parameter_bytes.sum() * 4 + chain.saved_bytes.sum() * 2) * 0.8
     memory = StageMemory(room, 4.0, lambda stages: tuple(range(stages, 0, -1)))
     answer = cut(chain, 3, link, memory)
@@ -201,7 +201,7 @@ def test_cuts_of_real_models_are_the_best_of_all(name: str) -> None:
 def test_a_unet_is_cut_where_few_skips_cross() -> None:
     """Dear links move the cut away from the bottom, over which all skip connections lead."""
     chain = timed(zoo("unet"))
-    cheap, dear = (cut(chain, 2, Link(seconds_per_byte=cost)) for cost in (0.0, 1.0))
+    cheap, dear = (cut(chain, 2, StageLink(seconds_per_byte=cost)) for cost in (0.0, 1.0))
     assert isinstance(cheap, Cuts)
     assert isinstance(dear, Cuts)
     assert dear.cut_bytes[0] == chain.crossing_bytes.min() < cheap.cut_bytes[0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.prediction.strategies.pipeline.schedules import (
-    Schedule,
+    PipelineSchedule,
     Slot,
     bubble_share,
     dependencies,
@@ -78,7 +78,9 @@ def test_even_stages_have_the_published_bubble(
     assert run.idle == pytest.approx(share * run.seconds)
 
 
-def judged(order: Schedule, forward: list[float], backward: list[float], transfer: list[float]) -> float:
+def judged(
+    order: PipelineSchedule, forward: list[float], backward: list[float], transfer: list[float]
+) -> float:
     """Time of the last slot, by repeating over `dependencies` until nothing is left to time.
 
     What a device sends one way goes one after the other.
@@ -157,7 +159,7 @@ def test_64_stages_and_512_micro_batches_are_timed_in_a_moment() -> None:
     assert best < 0.25, "about 0.03 s on an idle core; a loaded machine is given room"
 
 
-def _seconds_of(times: np.ndarray, order: Schedule) -> float:
+def _seconds_of(times: np.ndarray, order: PipelineSchedule) -> float:
     began = time.process_time()
     pipeline_seconds(times[0], times[1], times[2, 1:], order)
     return time.process_time() - began

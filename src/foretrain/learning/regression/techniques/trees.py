@@ -88,7 +88,7 @@ class ForestPredictor(Predictor):
         }
 
 
-class Forest(Technique):
+class RandomForest(Technique):
     """Random forest."""
 
     name = "forest"

@@ -80,7 +80,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Link:
+class StageLink:
     """Cost of a message over a cut: achieved time per byte, and latency."""
 
     seconds_per_byte: float = 0.0
@@ -120,7 +120,7 @@ class StageMemory:
         return np.concatenate([given[:stages], np.full(max(0, stages - len(given)), given.min())])
 
 
-FREE = Link()
+FREE = StageLink()
 UNLIMITED = StageMemory(float("inf"))
 
 
@@ -140,7 +140,9 @@ class Cuts:
         return max(self.stage_seconds)
 
 
-def cut(chain: Chain, stages: int, link: Link = FREE, memory: StageMemory = UNLIMITED) -> Cuts | Infeasible:
+def cut(
+    chain: Chain, stages: int, link: StageLink = FREE, memory: StageMemory = UNLIMITED
+) -> Cuts | Infeasible:
     """The cuts into `stages` stages that minimise the time of the slowest; `Infeasible` if none fit."""
     if stages < 1:
         raise InvalidRequest(f"stages must be at least 1, got {stages}")
@@ -157,7 +159,7 @@ def cut(chain: Chain, stages: int, link: Link = FREE, memory: StageMemory = UNLI
     return evaluated(chain, best_bounds(problem.terms(stages)), link, memory)
 
 
-def evaluated(chain: Chain, bounds: Sequence[int], link: Link, memory: StageMemory) -> Cuts:
+def evaluated(chain: Chain, bounds: Sequence[int], link: StageLink, memory: StageMemory) -> Cuts:
     """Time and memory of the stages of given cuts."""
     problem = _Problem(chain, link, memory)
     held = memory.held(len(bounds) - 1)
@@ -177,7 +179,7 @@ def evaluated(chain: Chain, bounds: Sequence[int], link: Link, memory: StageMemo
 class _Problem:
     """Times and bytes of a chain as sums of a term of a stage's first bound and a term of its last."""
 
-    def __init__(self, chain: Chain, link: Link, memory: StageMemory) -> None:
+    def __init__(self, chain: Chain, link: StageLink, memory: StageMemory) -> None:
         self.chain, self.memory = chain, memory
         inner = np.asarray(chain.crossing_bytes, dtype=np.float64)
         self.crossing = np.concatenate([[0.0], inner, [0.0]])

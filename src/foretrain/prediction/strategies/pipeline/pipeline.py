@@ -28,7 +28,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
     Chain,
     Cuts,
-    Link,
+    StageLink,
     StageMemory,
     block_starts,
     chain_of,
@@ -40,7 +40,12 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     numbered_blocks,
     position_of_every_call,
 )
-from foretrain.prediction.strategies.pipeline.schedules import SCHEDULES, Schedule, peak_in_flight, schedule
+from foretrain.prediction.strategies.pipeline.schedules import (
+    SCHEDULES,
+    PipelineSchedule,
+    peak_in_flight,
+    schedule,
+)
 from foretrain.prediction.strategies.pipeline.stages import Stage, stage_programs
 from foretrain.prediction.strategies.program import Axis, Program, unit_of
 from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
@@ -59,14 +64,14 @@ class Pipeline:
     stages: tuple[Stage, ...]
     update_shares: tuple[float, ...]
     cut_bytes: tuple[float, ...]
-    schedule: Schedule
+    schedule: PipelineSchedule
 
     @property
     def in_flight(self) -> tuple[float, ...]:
         """Micro-batches with activations on each stage, in units of all its parts."""
         return tuple(count / self.schedule.chunks for count in peak_in_flight(self.schedule))
 
-    def under(self, order: Schedule) -> Pipeline:
+    def under(self, order: PipelineSchedule) -> Pipeline:
         """The same parts with another schedule of as many stages."""
         count = order.micro_batches
 
@@ -105,8 +110,8 @@ EVEN = StageLayers()
 def pipelined(
     program: Program,
     call_seconds: Floats,
-    order: Schedule,
-    link: Link,
+    order: PipelineSchedule,
+    link: StageLink,
     budget: MemoryBudget | None = None,
     layers: StageLayers = EVEN,
 ) -> Pipeline:
@@ -124,7 +129,7 @@ def pipelined(
 
 
 def pipelined_before(
-    program: Program, call_seconds: Floats, order: Schedule, modules: Sequence[str]
+    program: Program, call_seconds: Floats, order: PipelineSchedule, modules: Sequence[str]
 ) -> Pipeline:
     """A program cut before the first call of each named module, as frameworks assign whole blocks.
 
@@ -153,7 +158,7 @@ def _start(graph: Graph, position: NDArray[np.int64], module: str, after: int) -
     )
 
 
-def _parts(program: Program, chain: Chain, order: Schedule, bounds: Sequence[int]) -> Pipeline:
+def _parts(program: Program, chain: Chain, order: PipelineSchedule, bounds: Sequence[int]) -> Pipeline:
     position = position_of_every_call(program.graph)
     part_of_position = np.repeat(np.arange(order.parts), np.diff(bounds))
     part_of_call = np.where(position < 0, -1, part_of_position[position])
@@ -174,7 +179,7 @@ def _parts(program: Program, chain: Chain, order: Schedule, bounds: Sequence[int
     )
 
 
-def _bounds_of_blocks(chain: Chain, order: Schedule, layers: StageLayers) -> tuple[int, ...] | None:
+def _bounds_of_blocks(chain: Chain, order: PipelineSchedule, layers: StageLayers) -> tuple[int, ...] | None:
     """Given numbers of blocks, or as many for every part; None where blocks are to be balanced by time."""
     if layers.balanced:
         return None
@@ -196,8 +201,8 @@ def _equal_blocks(chain: Chain) -> tuple[int, ...]:
 
 def _balanced_bounds(
     chain: Chain,
-    order: Schedule,
-    link: Link,
+    order: PipelineSchedule,
+    link: StageLink,
     graph: Graph,
     budget: MemoryBudget | None,
     layers: StageLayers,
@@ -235,7 +240,7 @@ def _state_ratio(graph: Graph, budget: MemoryBudget) -> float:
     return held / sizes[Role.PARAMETER] if sizes[Role.PARAMETER] else 1.0
 
 
-def feasible_schedule(name: str, stages: int, micro_batches: int, chunks: int) -> Schedule:
+def feasible_schedule(name: str, stages: int, micro_batches: int, chunks: int) -> PipelineSchedule:
     """The schedule by name; 1F1B in place of interleaved with one chunk."""
     return schedule(name if chunks > 1 or name != "interleaved" else "1f1b", stages, micro_batches, chunks)
 

@@ -1,7 +1,7 @@
 """Pipeline schedules: the order of passes on each device, and their times.
 
 A model is cut into `stages · chunks` parts in order of execution; part `chunk · stages + stage` is on device
-`stage`. A `Schedule` is the order in which each device runs the passes of its parts.
+`stage`. A `PipelineSchedule` is the order in which each device runs the passes of its parts.
 
 * `gpipe`: all forward passes, then all backward passes (Huang et al., "GPipe", NeurIPS 2019);
 * `1f1b`: after a warm-up, forward and backward passes alternate: the same bubble, at most p activations in
@@ -57,7 +57,7 @@ class Dependency(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class PipelineSchedule:
     """The order of passes on each device.
 
     `order` (stages x slots) holds slots as numbers: (backward? · parts + part) · micro_batches + micro_batch.
@@ -94,7 +94,7 @@ class Schedule:
         return Slot(stage, chunk, micro_batch, Phase.BACKWARD if backward else Phase.FORWARD)
 
 
-def schedule(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+def schedule(name: str, stages: int, micro_batches: int, chunks: int = 1) -> PipelineSchedule:
     """The schedule called `name` (one of `SCHEDULES`)."""
     if name not in SCHEDULES:
         raise UnknownName("pipeline schedule", name, SCHEDULES, f"known: {', '.join(SCHEDULES)}")
@@ -117,9 +117,9 @@ def schedule(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Sch
 
 
 @lru_cache(maxsize=64)
-def _built(name: str, stages: int, micro_batches: int, chunks: int) -> Schedule:
+def _built(name: str, stages: int, micro_batches: int, chunks: int) -> PipelineSchedule:
     rows = [SCHEDULES[name](stage, stages, micro_batches, chunks) for stage in range(stages)]
-    return Schedule(name, stages, micro_batches, chunks, np.array(rows, dtype=np.int64))
+    return PipelineSchedule(name, stages, micro_batches, chunks, np.array(rows, dtype=np.int64))
 
 
 def _alternating(forward: Integers, backward: Integers, warm_up: int) -> Integers:
@@ -167,7 +167,7 @@ SCHEDULES: Mapping[str, Callable[[int, int, int, int], Integers]] = {
 """Functions from (stage, stages, micro-batches, chunks) to the order of passes of a stage."""
 
 
-def peak_in_flight(schedule: Schedule) -> tuple[int, ...]:
+def peak_in_flight(schedule: PipelineSchedule) -> tuple[int, ...]:
     """Maximum number of saved activations of each device: forward passes without their backward pass.
 
     GPipe: m. 1F1B: min(p - stage, m). With v chunks each counts for one chunk, 1/v of the device's layers.
@@ -196,7 +196,7 @@ def even_pipeline_seconds(
     return (chunks * micro_batches + stages - 1) * (forward_seconds + backward_seconds)
 
 
-def dependencies(schedule: Schedule) -> tuple[Dependency, ...]:
+def dependencies(schedule: PipelineSchedule) -> tuple[Dependency, ...]:
     """Dependencies between slots, in addition to the order of each device."""
     before, boundary = _waits(schedule)
     nothing = 2 * schedule.parts * schedule.micro_batches
@@ -211,7 +211,7 @@ def dependencies(schedule: Schedule) -> tuple[Dependency, ...]:
     )
 
 
-def _waits(schedule: Schedule) -> tuple[Integers, Integers]:
+def _waits(schedule: PipelineSchedule) -> tuple[Integers, Integers]:
     """For each slot the slot it waits for, and the boundary in between (-1: none).
 
     Two more numbers follow those of the slots: "nothing", which ends at 0, and "never", which never ends.
@@ -240,7 +240,7 @@ class PipelineRun:
 
 
 def pipeline_seconds(
-    forward: ArrayLike, backward: ArrayLike, transfer: ArrayLike, schedule: Schedule
+    forward: ArrayLike, backward: ArrayLike, transfer: ArrayLike, schedule: PipelineSchedule
 ) -> PipelineRun:
     """The times of a schedule, from those of each part and of each transfer between neighbouring parts.
 
@@ -307,7 +307,7 @@ SEND = "send"
 
 
 def pipeline_tasks(
-    order: Schedule,
+    order: PipelineSchedule,
     forward: Sequence[float],
     backward: Sequence[float],
     transfer: Sequence[float],
@@ -331,7 +331,7 @@ class _Replay:
 
     def __init__(
         self,
-        order: Schedule,
+        order: PipelineSchedule,
         costs: dict[Phase, Sequence[float]],
         transfer: Sequence[float],
         rendezvous: bool,
