@@ -36,7 +36,7 @@ def slot_forecast(row: Row) -> SlotForecast:
     return SlotForecast(**{name: row[name] for name in SlotForecast.__dataclass_fields__})
 
 
-def compared(
+def compare_slots(
     forecasts: Sequence[SlotForecast], intervals: Sequence[NodeInterval], fleet: Fleet, end: float
 ) -> tuple[RunSlot, ...]:
     """Forecast and bill of every slot that cost something; the last one ends at `end`."""

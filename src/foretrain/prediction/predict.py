@@ -17,7 +17,7 @@ from foretrain.estimates import Estimate
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
 from foretrain.prediction.advice.remedies import MemoryRemedy, layout_text, remedies
-from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of, resized
+from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
@@ -120,7 +120,7 @@ def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasi
     """The same answer with the fewest devices on which a layout fits, if a few doublings are enough."""
     for doubling in range(1, _MAX_DEVICE_DOUBLINGS + 1):
         try:
-            larger = resized(context, context.hardware.devices << doubling)
+            larger = resize(context, context.hardware.devices << doubling)
             ranking = _ranking(scenario, larger)
         except ForetrainError:  # unknown network, or a global batch that does not divide
             break

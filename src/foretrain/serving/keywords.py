@@ -137,8 +137,8 @@ class StrategyOptionsKeywords(BatchDivisionKeywords, NetworkOptionsKeywords, tot
     """By which strategy a step runs on many devices."""
 
     strategy: str
-    """ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, ps-async, ps-ksync=K, ps-kbatchsync=K, ps-kasync=K,
-    ps-kbatchasync=K, degrees such as tp=T,cp=C,pp=P, or auto."""
+    """Parallel strategy: ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, ps-async, ps-ksync=K,
+    ps-kbatchsync=K, ps-kasync=K, ps-kbatchasync=K, degrees such as tp=T,cp=C,pp=P, or auto."""
 
 
 class ParallelismKeywords(StrategyOptionsKeywords, total=False):
@@ -177,9 +177,9 @@ class LogContextKeywords(TypedDict, total=False):
     """What is known of the run that wrote a log, besides the log."""
 
     planned_steps: float | None
-    """Planned length of the run, in the unit of the log."""
+    """Planned length of the run that wrote `log`, in the unit of the log."""
     schedule: str | None
-    """Learning-rate schedule: linear, linear:0.4, cosine, step:0.5,0.75, constant."""
+    """Learning-rate schedule of `log`: linear, linear:0.4, cosine, step:0.5,0.75, constant."""
     history: str | Path | None
     """Folder with logs of earlier runs of the same task and metric."""
 
@@ -262,20 +262,11 @@ class BatchLimitsKeywords(BatchOptionKeywords, BatchDivisionKeywords, total=Fals
     """A fixed batch of each device and step, a fixed global batch, or any up to `max_global_batch`."""
 
     max_global_batch: int | None
-    """Largest global batch to consider."""
+    """Maximum global batch size."""
 
 
-class PlanRequestKeywords(
-    BatchLimitsKeywords,
-    TrainingOptionsKeywords,
-    NetworkOptionsKeywords,
-    TopologyOptionKeywords,
-    InputOptionsKeywords,
-    LengthOptionsKeywords,
-    RunningOptionsKeywords,
-    total=False,
-):
-    """Which machines to rent for a job."""
+class LimitsKeywords(TypedDict, total=False):
+    """Deadline (seconds) and budget (USD) of a job, and the probability with which they must be met."""
 
     deadline: float | str | None
     """Maximum duration of the job, e.g. 12h or 2d."""
@@ -283,6 +274,11 @@ class PlanRequestKeywords(
     """Maximum cost, e.g. 200usd or $1,500."""
     confidence: float
     """Required probability of meeting `deadline` and `budget`, e.g. 0.9."""
+
+
+class MachineOptionsKeywords(NetworkOptionsKeywords, total=False):
+    """Which machines to consider; `links` and `network` replace what is known of them."""
+
     gpu: str | Sequence[str]
     """Only these GPUs or families, comma-separated."""
     cloud: str | Sequence[str]
@@ -291,16 +287,37 @@ class PlanRequestKeywords(
     """Only these regions, comma-separated."""
     max_gpus: int
     """Maximum number of GPUs."""
-    strategy: str | Sequence[str]
-    """Strategies to compare: auto (all), or a subset of ddp,zero1,zero2,zero3."""
-    layouts: bool
-    """Also search tensor, pipeline and other model-parallel layouts on the Pareto front (seconds each)."""
+
+
+class OwningOptionsKeywords(TypedDict, total=False):
+    """How often the job is run per year, and what owning machines like the chosen ones would cost."""
+
     jobs_per_year: float | None
     """Number of times the job runs per year; adds a comparison with buying."""
     buy_price: float | str | None
     """Total purchase price of the selected machines."""
     usd_per_kwh: float | str | None
     """Electricity price for owned machines."""
+
+
+class PlanRequestKeywords(
+    BatchLimitsKeywords,
+    TrainingOptionsKeywords,
+    LimitsKeywords,
+    MachineOptionsKeywords,
+    TopologyOptionKeywords,
+    InputOptionsKeywords,
+    LengthOptionsKeywords,
+    RunningOptionsKeywords,
+    OwningOptionsKeywords,
+    total=False,
+):
+    """Which machines to rent for a job."""
+
+    strategy: str | Sequence[str]
+    """Strategies to compare: auto (all), or a subset of ddp,zero1,zero2,zero3."""
+    layouts: bool
+    """Also search tensor, pipeline and other model-parallel layouts on the Pareto front (seconds each)."""
 
 
 class TraceRequestKeywords(WorkloadRequestKeywords, total=False):
@@ -387,8 +404,8 @@ class LearnRequestKeywords(TypedDict, total=False):
     """Drop rows with missing values."""
 
 
-class RentOrBuyRequestKeywords(TypedDict, total=False):
-    """After how many hours of use owning a machine wins."""
+class RentOrBuyOptionsKeywords(TypedDict, total=False):
+    """One machine to buy against one to rent."""
 
     price: float | str
     """Purchase price of the machine, e.g. 8000."""
@@ -420,6 +437,10 @@ class RentOrBuyRequestKeywords(TypedDict, total=False):
     """Annual discount rate, e.g. 0.08."""
 
 
+class RentOrBuyRequestKeywords(RentOrBuyOptionsKeywords, total=False):
+    """After how many hours of use owning a machine wins."""
+
+
 class ProblemFieldsKeywords(TypedDict, total=False):
     """A problem as files."""
 
@@ -433,9 +454,9 @@ class SimulateRequestKeywords(ProblemFieldsKeywords, total=False):
     """The whole horizon of many jobs on a cluster under one or several policies."""
 
     policy: str | Sequence[str]
-    """Policy that decides: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search,
-    milp, path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput. Several,
-    comma-separated, or `all` are compared."""
+    """Scheduling policy: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search, milp,
+    path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput. Give several,
+    comma-separated, or `all` to compare them."""
     bound: bool
     """Compute a lower bound of the cost."""
     every: float | str | None
@@ -464,8 +485,8 @@ class ScheduleRequestKeywords(ProblemFieldsKeywords, total=False):
     """One decision from the present: which jobs run where, and what is predicted of all of them."""
 
     policy: str
-    """Policy that decides: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search,
-    milp, path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput."""
+    """Scheduling policy: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search, milp,
+    path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput."""
     now: float | str | None
     """Current time on the clock of JOBS (default: time of the last submission)."""
     what_if: str | Path | None
@@ -480,8 +501,8 @@ class RunRequestKeywords(ProblemFieldsKeywords, total=False):
     """The jobs of a file for real, on this machine, a Ray cluster or a Slurm cluster."""
 
     policy: str
-    """Policy that decides: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search,
-    milp, path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput."""
+    """Scheduling policy: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search, milp,
+    path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput."""
     backend: str
     """Where jobs run: local, ray or slurm."""
     backend_option: str | Sequence[str]
@@ -653,8 +674,8 @@ class PairRequestKeywords(
     batch: int | str | Sequence[int | str]
     """Batch size per device, for both jobs (32) or each job (32,64)."""
     strategy: str
-    """ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, ps-async, ps-ksync=K, ps-kbatchsync=K, ps-kasync=K,
-    ps-kbatchasync=K, degrees such as tp=T,cp=C,pp=P, or auto."""
+    """Parallel strategy: ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, ps-async, ps-ksync=K,
+    ps-kbatchsync=K, ps-kasync=K, ps-kbatchasync=K, degrees such as tp=T,cp=C,pp=P, or auto."""
 
 
 class MeasureRequestKeywords(TypedDict, total=False):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.browser import FONTS, opened_browser
 
-from foretrain.planning.guide.guide import Guide, GuideRequest, guide
+from foretrain.planning.guide.guide import Guide, GuideProblem, guide
 from foretrain.planning.guide.machines import machines_named
 from foretrain.serving.rendering.html import document
 from foretrain.serving.views import report_of
@@ -22,7 +22,7 @@ def small() -> Guide:
     """A CPU, GPUs with and without a price, a batch that does not share out."""
     machines = machines_named(("epyc-7742", "t4", "t4:2", "t4:3", "gtx1080ti"))
     models = tuple(workload_of(WorkloadRequest(name)) for name in ("mnist-cnn", "voice-linear"))
-    return guide(GuideRequest(models, machines, (32, 96, 256), samples=60_000))
+    return guide(GuideProblem(models, machines, (32, 96, 256), samples=60_000))
 
 
 def test_sections_tables_and_reasons(small: Guide) -> None:

@@ -121,7 +121,7 @@ def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
                 f"global_batch {global_batch} cannot be divided over {context.hardware.devices} devices by "
                 f"any layout; use a multiple of {context.hardware.devices}"
             )
-        return _ranked(context, candidates)
+        return _rank(context, candidates)
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
     if workload.options.checkpoint_activations or workload.options.forward_only:
         return (workload.options.checkpoint_activations,)
     try:
-        divided = resolve(_checkpointed(workload, True), storage=MixedPrecision.FP32_GRADIENTS)
+        divided = resolve(_checkpoint_workload(workload, True), storage=MixedPrecision.FP32_GRADIENTS)
         executed_graph_at(divided, 1 if workload.sizes.batch == 1 else 2)
     except ForetrainError:
         return (False,)
@@ -171,10 +171,10 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
 
 
 def _with_checkpointing(context: StepContext, is_checkpointed: bool) -> StepContext:
-    return replace(context, workload=_checkpointed(context.workload, is_checkpointed))
+    return replace(context, workload=_checkpoint_workload(context.workload, is_checkpointed))
 
 
-def _checkpointed(workload: Workload, is_checkpointed: bool) -> Workload:
+def _checkpoint_workload(workload: Workload, is_checkpointed: bool) -> Workload:
     return replace(workload, options=replace(workload.options, checkpoint_activations=is_checkpointed))
 
 
@@ -330,8 +330,8 @@ def _divisible_model(context: StepContext) -> _DivisibleModel:
 # Evaluate and rank: the fastest candidates in full.
 
 
-def _ranked(context: StepContext, candidates: Sequence[Candidate]) -> Ranking | Infeasible:
-    evaluations, factors = _evaluated(context, [each for each in candidates if each.sketch.fits])
+def _rank(context: StepContext, candidates: Sequence[Candidate]) -> Ranking | Infeasible:
+    evaluations, factors = _evaluate_candidates(context, [each for each in candidates if each.sketch.fits])
     if not evaluations:  # sketches may overestimate memory
         leanest = sorted(candidates, key=lambda each: each.sketch.bytes)[:_LEANEST]
         tried = [each for each in (_evaluation(context, one) for one in leanest) if each is not None]
@@ -342,7 +342,7 @@ def _ranked(context: StepContext, candidates: Sequence[Candidate]) -> Ranking | 
     return Ranking(tuple(fastest), tuple(candidates), context, factors)
 
 
-def _evaluated(
+def _evaluate_candidates(
     context: StepContext, candidates: Sequence[Candidate]
 ) -> tuple[list[Evaluation], MemoryFactors]:
     """The first candidates that fit, evaluated in full, and the memory they need over that of their sketches.

@@ -123,7 +123,7 @@ def _padding(node: OnnxNode, x: Tensor, kernel: list[int], strides: list[int]) -
     return before, after
 
 
-def _padded(x: Tensor, pads: tuple[list[int], list[int]], value: float = 0.0) -> tuple[Tensor, list[int]]:
+def _pad(x: Tensor, pads: tuple[list[int], list[int]], value: float = 0.0) -> tuple[Tensor, list[int]]:
     """The input and the padding left for the operator, which pads both ends equally."""
     before, after = pads
     if before == after:
@@ -136,7 +136,7 @@ def _convolution(node: OnnxNode, arguments: Arguments, _training: bool) -> Tenso
     x, weight, bias = arguments[0], arguments[1], argument(arguments, 2)
     axes = weight.dim() - 2
     strides = node.get("strides", [1] * axes)
-    x, padding = _padded(x, _padding(node, x, list(weight.shape[2:]), strides))
+    x, padding = _pad(x, _padding(node, x, list(weight.shape[2:]), strides))
     dilations, groups = node.get("dilations", [1] * axes), node.get("group", 1)
     return _CONVOLUTIONS[axes](x, weight, bias, strides, padding, dilations, groups)
 
@@ -162,7 +162,7 @@ def _transposed_convolution(node: OnnxNode, arguments: Arguments, _training: boo
 def _max_pool(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     kernel = node.get("kernel_shape")
     strides = node.get("strides", [1] * len(kernel))
-    x, padding = _padded(arguments[0], _padding(node, arguments[0], kernel, strides), -math.inf)
+    x, padding = _pad(arguments[0], _padding(node, arguments[0], kernel, strides), -math.inf)
     dilations = node.get("dilations", [1] * len(kernel))
     pooled: Tensor = _MAX_POOLS[len(kernel)](
         x, kernel, strides, padding, dilations, ceil_mode=bool(node.get("ceil_mode", 0))
@@ -177,7 +177,7 @@ def _mean_pool(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     before, after = _padding(node, arguments[0], kernel, strides)
     if before != after and not counts_padding:
         raise InvalidRequest("an ONNX AveragePool with uneven padding that is not counted cannot be traced")
-    x, padding = _padded(arguments[0], (before, after))
+    x, padding = _pad(arguments[0], (before, after))
     pooled: Tensor = _MEAN_POOLS[len(kernel)](
         x, kernel, strides, padding, bool(node.get("ceil_mode", 0)), counts_padding
     )
@@ -265,13 +265,13 @@ def _resize(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
         "linear": ("linear", "bilinear", "trilinear"),
         "cubic": ("", "bicubic", ""),
     }
-    size = _resized(node, arguments)[2:]
+    size = _resize_shape(node, arguments)[2:]
     kind = kinds[mode][len(size) - 1]
     aligned = node.get("coordinate_transformation_mode", "half_pixel") == "align_corners"
     return functional.interpolate(x, size, mode=kind, align_corners=None if kind == "nearest" else aligned)
 
 
-def _resized(node: OnnxNode, arguments: Arguments) -> list[int]:
+def _resize_shape(node: OnnxNode, arguments: Arguments) -> list[int]:
     """The whole shape after a Resize: given as sizes, or by scales."""
     x = arguments[0]
     sizes = integers(argument(arguments, 3), "the size of a Resize") if node.type == "Resize" else None

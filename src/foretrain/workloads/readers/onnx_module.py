@@ -45,7 +45,7 @@ class Recurrent(nn.Module):
             for direction in range(self.directions):
                 suffix = "_reverse" if direction else ""
                 for name, stacked in _by_name(weights, direction, len(order) * hidden).items():
-                    getattr(self.layer, name + suffix).copy_(_reordered(stacked, order))
+                    getattr(self.layer, name + suffix).copy_(_reorder(stacked, order))
 
     def forward(
         self,
@@ -84,7 +84,7 @@ def _by_name(weights: list[Tensor], direction: int, rows: int) -> dict[str, Tens
     return tensors
 
 
-def _reordered(stacked: Tensor, order: tuple[int, ...]) -> Tensor:
+def _reorder(stacked: Tensor, order: tuple[int, ...]) -> Tensor:
     gates = stacked.chunk(len(order))
     return torch.cat([gates[index] for index in order])
 

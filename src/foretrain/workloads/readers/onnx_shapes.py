@@ -132,12 +132,12 @@ def _slice(node: OnnxNode, arguments: Arguments, _training: bool) -> Tensor:
     starts, ends = starts or [], ends or []
     axes = axes or list(range(len(starts)))
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
-        x = _sliced(x, axis % x.dim(), start, end, step)
+        x = _slice_axis(x, axis % x.dim(), start, end, step)
     result: Tensor = x
     return result
 
 
-def _sliced(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
+def _slice_axis(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
     picked = range(x.shape[axis])[slice(start, end if end > -(2**31) else None, step)]
     if step > 0:
         return x[(slice(None),) * axis + (slice(start, end, step),)]
