@@ -1,6 +1,6 @@
 """Offers: what a machine with devices costs per hour, where, and since when; and the search among them.
 
-Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_import`) replace the
+Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_files`) replace the
 shipped current offers of a cloud unless those are newer. Historical offers, of machines that can no longer be
 rented at that price, are found only when asked for.
 """

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun
     from foretrain.convergence.forecast import Convergence
     from foretrain.facts.explanation import Explanation
-    from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.regression.layers import LayersAnswer

@@ -29,7 +29,8 @@ MICRO_BENCHMARKS = "micro-benchmarks"
 """The model of a profile that is no model's: operators timed one by one."""
 _MOST_DEVIATIONS = 2.5
 _LEAST_SPREAD = 0.1
-_P90 = 1.2815515655446004
+_P90 = 1.2815515655446004  # 90th percentile of the standard normal distribution
+# Logarithm; predictions this close are of the same step, whose measured time is then used.
 _SAME_PREDICTION = 1e-3
 _REPEATED_STEP = 0.05
 """Standard deviation of the logarithm of a profiled step at other sizes, or measured again."""

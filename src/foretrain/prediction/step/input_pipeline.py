@@ -29,7 +29,7 @@ from foretrain.prediction.options import InputOptions
 from foretrain.workloads.graph import Graph, Role, once_per_graph
 
 READING, DECODING, COPYING = "reading samples", "decoding samples", "copying to the device"
-_LANES = 16
+_LANES = 16  # link files are of x16; fewer lanes have their share of it
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,10 @@ class Strategy(ABC):
     order: ClassVar[int] = 50
     """Strategies read keys and divide programs in ascending order."""
 
+    def planned_as(self, text: str) -> str:
+        """The text by which `plan` knows this strategy; several may mean the same."""
+        return text
+
     def claims(self, text: str) -> bool:
         """Whether a text that is not a list of degrees selects this strategy."""
         return text in self.words
@@ -234,6 +238,11 @@ def words() -> tuple[str, ...]:
 def plan_words() -> tuple[str, ...]:
     """The strategies that `plan` compares, data parallelism first."""
     return tuple(word for each in strategies().values() for word in each.plan_words)
+
+
+def planned_as(text: str) -> str:
+    """A strategy as `plan` compares it: `fsdp` is the third stage of ZeRO."""
+    return next((each.planned_as(text) for each in strategies().values() if each.claims(text)), text)
 
 
 def strategy_of(text: str) -> Strategy:

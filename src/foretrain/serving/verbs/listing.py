@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foretrain.facts.explanation import Explanation
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
-    from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.workloads.zoo.catalogue import ZooEntry
 
@@ -96,7 +96,7 @@ def offers(request: OffersRequest) -> OfferList | ImportReport:
     from foretrain.facts.offers import OfferQuery, contradiction, search
 
     if request.refresh is not None:
-        from foretrain.facts.price_import import import_prices
+        from foretrain.facts.price_files import import_prices
 
         return import_prices(request.refresh, _day(request.as_of))
     if request.as_of is not None:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from foretrain.workloads.workload import Workload
 
 Progress = Callable[[str], None]
-END_TO_END = "end-to-end"
 
 
 def no_progress(_: str) -> None:
@@ -140,11 +139,9 @@ def plan(
 
 def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
     """Strategies as `plan` compares them."""
-    from foretrain.prediction.strategies.strategy import AUTO, plan_words
+    from foretrain.prediction.strategies.strategy import AUTO, plan_words, planned_as
 
-    if names == (AUTO,):
-        return plan_words()
-    return tuple("zero3" if name == "fsdp" else name for name in names)
+    return plan_words() if names == (AUTO,) else tuple(map(planned_as, names))
 
 
 def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
@@ -236,18 +233,16 @@ def cost_model(request: PredictRequest | PredictedJob) -> CostModel | str:
     from foretrain.prediction.operators.pricing import CHOICES
 
     name, timings = request.cost_model, request.timings
-    if name in CHOICES:
-        if timings is not None:
-            raise InvalidRequest(
-                f"`timings` is for `cost_model` {END_TO_END}; {name} is not fitted to your timings"
-            )
+    if name in CHOICES and timings is None:
         return name
-    if name != END_TO_END:
+    from foretrain.learning.regression.cost_model import NAME, timed_steps
+
+    if name in CHOICES:
+        raise InvalidRequest(f"`timings` is for `cost_model` {NAME}; {name} is not fitted to your timings")
+    if name != NAME:
         return _fitted(request, name)
     if timings is None:
-        raise InvalidRequest(f"`cost_model` {END_TO_END} is fitted to your own timings: give `timings` FILE")
-    from foretrain.learning.regression.cost_model import timed_steps
-
+        raise InvalidRequest(f"`cost_model` {NAME} is fitted to your own timings: give `timings` FILE")
     return timed_steps(timings, request.model)
 
 
@@ -255,13 +250,13 @@ def _fitted(request: PredictRequest | PredictedJob, file: str) -> CostModel:
     """The cost model of a saved model, or of a file of timings."""
     from pathlib import Path
 
-    from foretrain.learning.regression.cost_model import learned_steps
+    from foretrain.learning.regression.cost_model import NAME, learned_steps
     from foretrain.prediction.operators.pricing import CHOICES
 
     path = Path(file).expanduser()
     if not path.suffix and not path.exists():
         raise InvalidRequest(
-            f"`cost_model` {file!r} is not one of {', '.join((*CHOICES, END_TO_END))}, a FILE of timings "
+            f"`cost_model` {file!r} is not one of {', '.join((*CHOICES, NAME))}, a FILE of timings "
             "or a model that `learn` saved"
         )
     if request.timings is not None:
