@@ -10,8 +10,9 @@ n, since part of a ratio is due to the shapes of the profiled model:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -115,7 +116,7 @@ def corrections_by(model: str, profiles: Sequence[ProfiledModel]) -> KindCorrect
     if not used:
         return None
     ratios: dict[tuple[Phase, Kind], list[float]] = {}
-    for row in _rows(used):
+    for row in chain.from_iterable(profile.kinds for profile in used):
         ratios.setdefault((row.phase, row.kind), []).append(row.log_ratio)
     shrunk = {
         key: fmean(values) * (1.0 if own else len(values) / (len(values) + 1))
@@ -123,11 +124,6 @@ def corrections_by(model: str, profiles: Sequence[ProfiledModel]) -> KindCorrect
     }
     steps = [(each.predicted_seconds, each.measured_seconds) for each in own if each.measured_seconds > 0]
     return KindCorrections(shrunk, len(used), bool(own), tuple(steps))
-
-
-def _rows(profiles: Sequence[ProfiledModel]) -> Iterator[KindTimes]:
-    for profile in profiles:
-        yield from profile.kinds
 
 
 def with_kinds(step: PricedStep, corrections: KindCorrections) -> PricedStep:

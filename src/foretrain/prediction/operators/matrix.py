@@ -497,7 +497,9 @@ def calibration() -> ProductCalibration:
     raw = calibration_content(FILE)
     return ProductCalibration(
         units={name: _unit(name, content) for name, content in raw["units"].items()},
-        training=_training(raw["training"]),
+        training=TrainingPower(
+            **{name: raw["training"][name] for name in TrainingPower.__dataclass_fields__}
+        ),
         tf32_flop_per_cycle=raw["tf32"]["flop_per_cycle"],
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
         corrections={
@@ -505,10 +507,6 @@ def calibration() -> ProductCalibration:
         },
         memory=streaming.calibration(),
     )
-
-
-def _training(raw: Mapping[str, Any]) -> TrainingPower:
-    return TrainingPower(raw["joules_per_flop"], raw["decline"], raw["eight_bit"])
 
 
 def _unit(name: str, content: Mapping[str, Any]) -> Unit:
