@@ -164,7 +164,7 @@ class LengthOptions(LogContext):
 class BatchLimits(BatchOption, BatchDivision):
     """A fixed batch of each device and step, a fixed global batch, or any up to `max_global_batch`."""
 
-    max_global_batch: int | None = option(whole_number(1), "Largest global batch to consider.", panel=STEP)
+    max_global_batch: int | None = option(whole_number(1), "Maximum global batch size.", panel=STEP)
 
     def __post_init__(self) -> None:
         for name in ("batch", "micro_batches", "global_batch", "max_global_batch"):

@@ -6,7 +6,7 @@
     verify      predict the selected plans in full; select again on change    planning.table
 
 On given machines cost grows with time, so each keeps only its fastest configuration, and no plan is lost.
-Where nothing fits at a given global batch, other layouts are searched (`planning.model_parallel`).
+Where nothing fits at a given global batch, other layouts are searched (`table.search_layouts`).
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ _MANY_CALLS = 5_000
 """Graphs with more calls: on many devices the largest batch is extrapolated; simulating takes seconds."""
 _NEARBY = 16
 """Batches up to this multiple of the present one are extrapolated unchecked."""
-_MAX_REFINEMENTS = 4
+_MAX_REFINEMENTS = 4  # each estimates the memory of another batch
 _CLOSE = 0.02
 """Bounds of the largest batch this close together are close enough."""
 _MAX_DEVICE_DOUBLINGS = 3

@@ -141,7 +141,7 @@ def length(spans: Spans) -> float:
     return float((spans[:, 1] - spans[:, 0]).sum())
 
 
-_MICRO = 1e6
+_MICRO = 1e6  # Chrome traces count microseconds
 
 
 def chrome_trace(timeline: Timeline, title: str, device_names: tuple[str, ...] = ()) -> dict[str, Any]:

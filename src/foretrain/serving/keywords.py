@@ -137,8 +137,8 @@ class StrategyOptionsKeywords(BatchDivisionKeywords, NetworkOptionsKeywords, tot
     """By which strategy a step runs on many devices."""
 
     strategy: str
-    """ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, ps-async, ps-ksync=K, ps-kbatchsync=K, ps-kasync=K,
-    ps-kbatchasync=K, degrees such as tp=T,cp=C,pp=P, or auto."""
+    """Parallel strategy: ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, ps-async, ps-ksync=K,
+    ps-kbatchsync=K, ps-kasync=K, ps-kbatchasync=K, degrees such as tp=T,cp=C,pp=P, or auto."""
 
 
 class ParallelismKeywords(StrategyOptionsKeywords, total=False):
@@ -177,9 +177,9 @@ class LogContextKeywords(TypedDict, total=False):
     """What is known of the run that wrote a log, besides the log."""
 
     planned_steps: float | None
-    """Planned length of the run, in the unit of the log."""
+    """Planned length of the run that wrote `log`, in the unit of the log."""
     schedule: str | None
-    """Learning-rate schedule: linear, linear:0.4, cosine, step:0.5,0.75, constant."""
+    """Learning-rate schedule of `log`: linear, linear:0.4, cosine, step:0.5,0.75, constant."""
     history: str | Path | None
     """Folder with logs of earlier runs of the same task and metric."""
 
@@ -262,7 +262,7 @@ class BatchLimitsKeywords(BatchOptionKeywords, BatchDivisionKeywords, total=Fals
     """A fixed batch of each device and step, a fixed global batch, or any up to `max_global_batch`."""
 
     max_global_batch: int | None
-    """Largest global batch to consider."""
+    """Maximum global batch size."""
 
 
 class LimitsKeywords(TypedDict, total=False):
@@ -454,9 +454,9 @@ class SimulateRequestKeywords(ProblemFieldsKeywords, total=False):
     """The whole horizon of many jobs on a cluster under one or several policies."""
 
     policy: str | Sequence[str]
-    """Policy that decides: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search,
-    milp, path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput. Several,
-    comma-separated, or `all` are compared."""
+    """Scheduling policy: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search, milp,
+    path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput. Give several,
+    comma-separated, or `all` to compare them."""
     bound: bool
     """Compute a lower bound of the cost."""
     every: float | str | None
@@ -485,8 +485,8 @@ class ScheduleRequestKeywords(ProblemFieldsKeywords, total=False):
     """One decision from the present: which jobs run where, and what is predicted of all of them."""
 
     policy: str
-    """Policy that decides: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search,
-    milp, path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput."""
+    """Scheduling policy: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search, milp,
+    path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput."""
     now: float | str | None
     """Current time on the clock of JOBS (default: time of the last submission)."""
     what_if: str | Path | None
@@ -501,8 +501,8 @@ class RunRequestKeywords(ProblemFieldsKeywords, total=False):
     """The jobs of a file for real, on this machine, a Ray cluster or a Slurm cluster."""
 
     policy: str
-    """Policy that decides: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search,
-    milp, path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput."""
+    """Scheduling policy: auto, edf, edf-packed, fairness, fifo, fifo-packed, greedy, las, local-search, milp,
+    path-relinking, price, priority, priority-packed, random-greedy, srtf, throughput."""
     backend: str
     """Where jobs run: local, ray or slurm."""
     backend_option: str | Sequence[str]
@@ -674,8 +674,8 @@ class PairRequestKeywords(
     batch: int | str | Sequence[int | str]
     """Batch size per device, for both jobs (32) or each job (32,64)."""
     strategy: str
-    """ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, ps-async, ps-ksync=K, ps-kbatchsync=K, ps-kasync=K,
-    ps-kbatchasync=K, degrees such as tp=T,cp=C,pp=P, or auto."""
+    """Parallel strategy: ddp, zero1, zero2, zero3, fsdp, hsdp, dp, ps-sync, ps-async, ps-ksync=K,
+    ps-kbatchsync=K, ps-kasync=K, ps-kbatchasync=K, degrees such as tp=T,cp=C,pp=P, or auto."""
 
 
 class MeasureRequestKeywords(TypedDict, total=False):

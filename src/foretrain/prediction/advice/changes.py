@@ -26,7 +26,7 @@ MIN_GAIN = 1.02
 """Improvements below this are not listed."""
 _NEARLY_ALL = 0.95
 """A batch is large enough if larger ones train at most this little faster."""
-_MAX_DOUBLINGS = 10
+_MAX_DOUBLINGS = 10  # each doubling is evaluated in full
 _MAX_LOADER_WORKERS = 64
 _FAST_LINKS = ("nvlink", "nvswitch")
 

@@ -23,10 +23,10 @@ from foretrain.prediction.strategies.strategy import layout_of
 
 WORTH_DOUBLING = 1.5
 """Three quarters of the factor two that a doubling could bring."""
-_EQUAL = 0.99
+_EQUAL = 0.99  # throughputs within 1 % count as equal: then the fewest devices are best
 _MAX_DEVICES = 1024
-_MAX_POINTS = 8
-_USUAL_NODE = 8
+_MAX_POINTS = 8  # each point is evaluated in full; the largest counts are kept
+_USUAL_NODE = 8  # GPUs of a node where the machine is not named
 
 
 @dataclass(frozen=True, slots=True)

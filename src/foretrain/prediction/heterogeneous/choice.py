@@ -31,7 +31,7 @@ from foretrain.prediction.scenario import Scenario, global_batch, jitter_on
 from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.units import format_duration
 
-_FEW_GROUPS = 3
+_FEW_GROUPS = 3  # up to here every subset is tried; beyond, only those without one group
 _NEARLY = 1.05
 """Selections with an approximate time within this factor of the fastest are evaluated in full."""
 _EARLY = 0.98

@@ -20,8 +20,7 @@ from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
 from foretrain.errors import InvalidData, InvalidRequest
-from foretrain.workloads.readers.onnx_layers import LAYERS, OnnxNode, Operator, torch_dtype
-from foretrain.workloads.readers.onnx_shapes import MOVES
+from foretrain.workloads.readers.onnx_operators import LAYERS, MOVES, OnnxNode, Operator, torch_dtype
 
 _GATE_ORDER: Mapping[str, tuple[int, ...]] = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 _LAYERS: Mapping[str, Any] = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
