@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from foretrain.backends.answer import RunSlot
+from foretrain.backends.answer import RunSlot, SlotForecast, compare_slots, slot_forecast
 from foretrain.backends.attempts import Attempts, RunOptions
 from foretrain.backends.clock import ScheduleClock, resume_clock
 from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import Attempt, Executor
-from foretrain.backends.hosts import HostMap
 from foretrain.backends.job_files import Exit, attempt_folder, last_output
-from foretrain.backends.node_book import NodeBook, NodeInterval, interval_of, unused_usd
+from foretrain.backends.node_book import HostMap, NodeBook, NodeInterval, interval_of, unused_usd
 from foretrain.backends.records import (
     COMPLETED,
     ENDED,
@@ -36,7 +35,6 @@ from foretrain.backends.records import (
     job_record,
     origin_of,
 )
-from foretrain.backends.slots import SlotForecast, compare_slots, slot_forecast
 from foretrain.errors import BackendFailed, InvalidRequest
 from foretrain.scheduling.accounting import Outcome, decision_times
 from foretrain.scheduling.decision import Decision, NodeLoad, goes_on, nodes_by_job, place_loads
