@@ -261,11 +261,11 @@ import sys
 import numpy as np
 from foretrain.errors import BackendFailed
 from foretrain.store import open_store
-from foretrain.store.runs import Resource, Series
+from foretrain.store.runs import Resource, ResourceSeries
 from tests.support.runs import plain_run
 
 noise = np.random.default_rng(1).normal(size=4000)
-series = Series(resource=Resource.CPU, worker=0, seconds=np.arange(4000.0), values=noise)
+series = ResourceSeries(resource=Resource.CPU, worker=0, seconds=np.arange(4000.0), values=noise)
 added, reported = [], ""
 try:
     with open_store(sys.argv[1]) as store:

@@ -134,16 +134,17 @@ class _SavedProfile:
             Phase(each.phase), Kind(each.kind)  # a ValueError for any other word
 
 
+_PROFILE = "a profile with layers (`foretrain profile --json`)"
+
+
 def read_profile(file: Path) -> LayerProfile:
     """The layers in a file that `foretrain profile --json` wrote."""
     if not file.is_file():
         raise MissingData(f"no profile {file}; `foretrain profile` makes one with `json`")
     try:
-        saved = restore(_SavedProfile, read_json_object(file, "a profile with layers"))
+        saved = restore(_SavedProfile, read_json_object(file, _PROFILE))
     except Malformed as error:
-        raise InvalidData(
-            str(file), f"is not a profile with layers (`foretrain profile --json`): {error}"
-        ) from error
+        raise InvalidData(str(file), f"is not {_PROFILE}: {error}") from error
     return LayerProfile(saved.model, saved.device, saved.batch, saved.traced_step_seconds, saved.works)
 
 
