@@ -3,7 +3,7 @@
     python scripts/refresh_offers.py --data DIR
     python scripts/refresh_offers.py --data DIR --check    # say whether the shipped offers are up to date
 
-DIR holds `prices/gpu_offers_<YYYY>_<MM>.csv.gz` in the layout `foretrain.facts.price_catalog` describes. For
+DIR holds `prices/gpu_offers_<YYYY>_<MM>.csv.gz` in the layout `foretrain.facts.price_files` describes. For
 each cloud in it, the file its `provider.toml` lists as current (not historical) is written anew, with that
 file's source. Everything left out is printed. To ship a newer snapshot, first put its name, date and source
 into the `[[offers]]` block of each provider.toml, and its source into sources.toml.
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from foretrain.facts.offers import OFFER_COLUMNS, Offer, offer_fields
-from foretrain.facts.price_catalog import Conversion, convert, read_price_file
+from foretrain.facts.price_files import Conversion, convert, read_price_file
 from foretrain.facts.providers import OfferFile, Provider, providers
 
 

@@ -130,3 +130,14 @@ def test_every_decision_is_in_the_index() -> None:
     folder = ROOT / "docs/adr"
     index = (folder / "index.md").read_text("utf-8")
     assert [file.name for file in sorted(folder.glob("0*.md")) if f"({file.name})" not in index] == []
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_the_files_that_are_named_exist(page: str) -> None:
+    folders = [each for each in ROOT.iterdir() if each.is_dir() and not each.name.startswith(".")]
+    paths = {f"/{each.relative_to(ROOT).as_posix()}" for folder in folders for each in folder.rglob("*")}
+    paths |= {f"/{each.name}" for each in ROOT.iterdir()}
+    prose = re.sub(r"^```.*?^```", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"`([\w/-]+(?:\.(?:py|toml|md|yaml|sh)|/))`", prose)) - {"utils.py"}
+    missing = [name for name in named if not any(path.endswith(f"/{name.rstrip('/')}") for path in paths)]
+    assert sorted(missing) == []

@@ -21,7 +21,7 @@ from tests.support.timing_tables import jobs, per_batch, sample
 
 from foretrain.convergence.batch_size import fit_batch_size_law
 from foretrain.convergence.curves import Curve, MetricDirection, Target, curve_of, parse_target
-from foretrain.convergence.forecast import Convergence, ConvergenceRequest, forecast, planned
+from foretrain.convergence.forecast import Convergence, ConvergenceRequest, forecast, with_planned_end
 from foretrain.convergence.history import History
 from foretrain.convergence.logs import read_history, read_log
 from foretrain.convergence.schedules import logged_schedule, parse_schedule
@@ -120,7 +120,7 @@ GOLDEN = {
 def test_golden_forecasts(name: str) -> None:
     file, text, steps, schedule, folder = GOLDEN[name]
     target = parse_target(text)
-    curve = planned(read_log(INPUTS / file).curve(target.metric, None), steps)
+    curve = with_planned_end(read_log(INPUTS / file).curve(target.metric, None), steps)
     earlier = read_history(INPUTS / folder, target.metric, curve.direction)[0] if folder else None
     rates = parse_schedule(schedule) if schedule else None
 
@@ -161,7 +161,7 @@ def test_a_share_that_reaches_the_whole() -> None:
     curve = curve_of(STEPS[:12], np.minimum(0.5 + 0.05 * STEPS[:12], 1.0), "accuracy", MetricDirection.UP)
 
     def answer(change: Jitter) -> list[float]:
-        asked = ConvergenceRequest(changed(planned(curve, 20.0), change), Target("accuracy", 1.0))
+        asked = ConvergenceRequest(changed(with_planned_end(curve, 20.0), change), Target("accuracy", 1.0))
         return of_forecast(forecast(asked))
 
     assert moved(answer) < MOST

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import UnknownName
-from foretrain.registry import DuplicateName, Registry, discovered, normalised
+from foretrain.registry import DuplicateName, Registry, discover, normalise
 
 FRUIT = {"apple": ["Malus domestica"], "pear": ["Pyrus", "poire"]}
 
@@ -46,7 +46,7 @@ def test_two_items_cannot_share_a_name(names: list[str]) -> None:
 
 @given(st.text())
 def test_normalising_twice_changes_nothing(name: str) -> None:
-    assert normalised(normalised(name)) == normalised(name)
+    assert normalise(normalise(name)) == normalise(name)
 
 
 def test_subclasses_beside_a_catalogue_are_discovered(
@@ -71,5 +71,5 @@ def test_subclasses_beside_a_catalogue_are_discovered(
     (package / "catalogue.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     base = import_module("shapes._base").Shape
-    found = [type(item).__name__ for item in discovered("shapes.catalogue", base)]
+    found = [type(item).__name__ for item in discover("shapes.catalogue", base)]
     assert found == ["Circle", "Square"]

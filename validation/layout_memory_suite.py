@@ -135,7 +135,11 @@ def _kind(strategy: str) -> str:
 
 def predicted(row: Row) -> ft.JobPrediction:
     """The prediction of a row."""
-    asked: dict[str, Any] = {"optimizer": "adamw-fused"}
+    asked: dict[str, Any] = {
+        "optimizer": "adamw-fused",
+        "precision": row.precision,
+        "attention": row.attention,
+    }
     strategy = row.strategy
     if not row.is_allocated:
         asked |= {"framework": "megatron-deepspeed"}
@@ -148,8 +152,6 @@ def predicted(row: Row) -> ft.JobPrediction:
         global_batch=row.global_batch,
         micro_batches=row.micro_batches,
         seq_len=row.seq_len,
-        precision=row.precision,
-        attention=row.attention,
         advice=False,
         **asked,
     )

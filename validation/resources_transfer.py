@@ -16,7 +16,7 @@ from foretrain.learning.resources.inputs import table_of
 from foretrain.learning.resources.learn import constants_of
 from foretrain.learning.resources.options import InspectorOptions, InspectorTraining
 from foretrain.learning.resources.samples import ResourceSample
-from foretrain.learning.resources.training import Member, folds_of, predicted, train_member
+from foretrain.learning.resources.training import Member, folds_of, predict_targets, train_member
 from foretrain.prediction.step.cpu_workers import WorkerConstants
 from foretrain.store.runs import Floats
 from validation.report import Table
@@ -123,5 +123,5 @@ def _errors(
     table = table_of([each.scene for each in asked], options, constants, interval_seconds)
     measured: Floats = np.array([each.targets for each in asked])
     measured[:, 4:6] = np.nan  # memory alternates in too few runs to count
-    off = np.abs(predicted([member], table) / measured - 1)
+    off = np.abs(predict_targets([member], table) / measured - 1)
     return [float(error) for error in off[np.isfinite(off)]]

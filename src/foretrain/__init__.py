@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from foretrain.facts.hardware import Cluster, Hardware
     from foretrain.facts.offers import Offer, OfferQuery
     from foretrain.facts.offers import search as search_offers
-    from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.jobs.epochs import Epoch
     from foretrain.jobs.job import Job
@@ -439,7 +439,7 @@ _HOMES = {
     "OfferList": "foretrain.serving.verbs.listing.OfferList",
     "LinkList": "foretrain.serving.verbs.listing.LinkList",
     "ModelList": "foretrain.serving.verbs.listing.ModelList",
-    "ImportReport": "foretrain.facts.price_import.ImportReport",
+    "ImportReport": "foretrain.facts.price_files.ImportReport",
     "list_runs": "foretrain.serving.python.list_runs",
     "show_run": "foretrain.serving.python.show_run",
     "compare_runs": "foretrain.serving.python.compare_runs",

@@ -36,14 +36,16 @@ class OptionKind:
     """What values an option takes.
 
     `read` turns a value into the field's type and raises `Unreadable` for any other; `wanted` completes "it
-    must be ..." where that error has no text. `many` options may be repeated and take lists. `beside` makes a
-    value of a file relative to the folder of that file. A number in a file `needs_unit` as one on a command
-    line does; from Python it is in foretrain's own unit (seconds).
+    must be ..." where that error has no text; `python` is the type that Python callers may pass. `many`
+    options may be repeated and take lists. `beside` makes a value of a file relative to the folder of that
+    file. A number in a file `needs_unit` as one on a command line does; from Python it is in foretrain's own
+    unit (seconds).
     """
 
     metavar: str
     wanted: str
     read: Callable[[Any], Any]
+    python: str = "str"
     many: bool = False
     is_switch: bool = False
     choices: tuple[str, ...] = ()
@@ -75,6 +77,12 @@ class Option:
     def text(self) -> str:
         """The help text."""
         return self.help if isinstance(self.help, str) else self.help()
+
+    @property
+    def python(self) -> str:
+        """The type that Python callers may pass."""
+        may_be_none = self.default is None and not self.is_required
+        return f"{self.kind.python} | None" if may_be_none else self.kind.python
 
 
 def option(
@@ -136,7 +144,7 @@ def whole_number(at_least: int | None = None, at_most: int = LARGEST) -> OptionK
             raise Unreadable(f"{value} is too large; it must be a whole number of at most {at_most:,}")
         return int(value)
 
-    return OptionKind("INT", f"a whole number{_bound(at_least)}", read)
+    return OptionKind("INT", f"a whole number{_bound(at_least)}", read, "int")
 
 
 def number(
@@ -156,7 +164,7 @@ def number(
             raise Unreadable
         return float(value)
 
-    return OptionKind("NUMBER", wanted, read)
+    return OptionKind("NUMBER", wanted, read, "float")
 
 
 def _bound(at_least: float | None) -> str:
@@ -182,7 +190,7 @@ def _quantity(metavar: str, wanted: str, parse: Callable[[str], float]) -> Optio
             raise Unreadable(f"{value!r} is out of range; it must be {wanted}")
         return float(value)
 
-    return OptionKind(metavar, wanted, read)
+    return OptionKind(metavar, wanted, read, "float | str")
 
 
 def _with_unit(text: str) -> float:
@@ -223,8 +231,10 @@ def _read_switch(value: Any) -> bool:
 
 
 TEXT = OptionKind("TEXT", "text", _read_text)
-SWITCH = OptionKind("", "true or false", _read_switch, is_switch=True)
-FILE = OptionKind("FILE", "the path of a file", _read_path, beside=lambda path, folder: folder / path)
+SWITCH = OptionKind("", "true or false", _read_switch, "bool", is_switch=True)
+FILE = OptionKind(
+    "FILE", "the path of a file", _read_path, "str | Path", beside=lambda path, folder: folder / path
+)
 
 
 def choice(*allowed: str) -> OptionKind:
@@ -235,7 +245,8 @@ def choice(*allowed: str) -> OptionKind:
             raise Unreadable
         return str(value)
 
-    return OptionKind("NAME", f"one of {', '.join(allowed)}", read, choices=allowed)
+    words = ", ".join(f'"{word}"' for word in allowed)
+    return OptionKind("NAME", f"one of {', '.join(allowed)}", read, f"Literal[{words}]", choices=allowed)
 
 
 def texts(wanted: str = "names, as a list or comma-separated", *, by_comma: bool = True) -> OptionKind:
@@ -247,7 +258,7 @@ def texts(wanted: str = "names, as a list or comma-separated", *, by_comma: bool
             raise Unreadable
         return tuple(part for item in items for part in (_parts(item) if by_comma else (item,)))
 
-    return OptionKind("NAMES", wanted, read, many=True)
+    return OptionKind("NAMES", wanted, read, "str | Sequence[str]", many=True)
 
 
 def _parts(text: str) -> tuple[str, ...]:
@@ -262,7 +273,10 @@ def whole_numbers() -> OptionKind:
         numbers = [each for item in items for each in _counted(item)]
         return tuple(dict.fromkeys(numbers))
 
-    return OptionKind("NUMBERS", "whole numbers above 0, as 2,4,6 or 2..64 (by doubling)", read, many=True)
+    python = "int | str | Sequence[int | str]"
+    return OptionKind(
+        "NUMBERS", "whole numbers above 0, as 2,4,6 or 2..64 (by doubling)", read, python, many=True
+    )
 
 
 def _counted(item: Any) -> list[int]:

@@ -21,7 +21,7 @@ class DuplicateName(ValueError):
 
 
 @lru_cache(maxsize=4096)
-def normalised(name: str) -> str:
+def normalise(name: str) -> str:
     """The form names are compared in: case, and the choice of space, dash or underscore, do not matter."""
     return re.sub(r"[\s_\-/]+", "-", name.strip().casefold())
 
@@ -51,7 +51,7 @@ class Registry(Generic[Item], Mapping[str, Item]):
             self._items[primary] = item
 
     def _claim(self, alias: str, primary: str) -> None:
-        key = normalised(alias)
+        key = normalise(alias)
         owner = self._primary_by_key.get(key)
         if owner is not None:
             raise DuplicateName(f"{self.kind} {primary!r} claims {alias!r}, which already names {owner!r}")
@@ -80,7 +80,7 @@ class Registry(Generic[Item], Mapping[str, Item]):
 
     def resolve(self, name: str) -> str | None:
         """The primary name behind `name` or one of its aliases, or None."""
-        return self._primary_by_key.get(normalised(name))
+        return self._primary_by_key.get(normalise(name))
 
 
 def modules_beside(catalogue: str) -> Iterator[ModuleType]:
@@ -94,7 +94,7 @@ def modules_beside(catalogue: str) -> Iterator[ModuleType]:
             yield import_module(module.name)
 
 
-def discovered(catalogue: str, base: type[Item]) -> Iterator[Item]:
+def discover(catalogue: str, base: type[Item]) -> Iterator[Item]:
     """An instance of every concrete subclass of `base` that is defined beside a catalogue module."""
     for module in modules_beside(catalogue):
         for value in vars(module).values():

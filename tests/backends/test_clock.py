@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foretrain.backends import clock
-from foretrain.backends.clock import Origin, ScheduleClock, begin, resumed
+from foretrain.backends.clock import Origin, ScheduleClock, begin, resume_clock
 
 
 def test_now_never_goes_backwards() -> None:
@@ -19,7 +19,7 @@ def test_the_date_does_not_matter_within_a_boot(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         clock, "stamp", lambda: {"boot": origin.boot, "monotonic": origin.monotonic + 5, "wall": 0.0}
     )
-    assert resumed(origin, last_seconds=3.0) == origin
+    assert resume_clock(origin, last_seconds=3.0) == origin
 
 
 def test_after_a_reboot_time_goes_on_from_the_last_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_after_a_reboot_time_goes_on_from_the_last_record(monkeypatch: pytest.Mo
     for wall, expected in ((1070.0, 70.0), (900.0, 60.0)):  # the second date was set back meanwhile
         later = {"boot": "after", "monotonic": 20.0, "wall": wall}
         monkeypatch.setattr(clock, "stamp", lambda later=later: later)
-        again = resumed(origin, last_seconds=60.0)
+        again = resume_clock(origin, last_seconds=60.0)
         assert 20.0 - again.monotonic == pytest.approx(expected)
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from foretrain.backends.executors._base import Host
-from foretrain.backends.hosts import HostMap
-from foretrain.backends.node_book import NodeBook, billed_usd, interval_of
+from foretrain.backends.node_book import HostMap, NodeBook, billed_usd, interval_of
 from foretrain.scheduling.problem import NodeType, elastic
 
 NODE = NodeType(name="pair", gpu="a100", gpus=2, usd_per_hour=3600)

@@ -9,7 +9,7 @@ from calibration.annealing import FILE, multi_power_loss, prior
 from foretrain.convergence.curves import Curve, MetricDirection, curve_of, without_spikes
 from foretrain.convergence.families import CurveFamily, CurveHorizon, families
 from foretrain.convergence.families.laws import Optimus, Plateau, PowerLaw
-from foretrain.convergence.fitting import condensed, fit
+from foretrain.convergence.fitting import condense, fit
 from foretrain.convergence.rolling import ensemble, quantiles_of
 from foretrain.convergence.schedules import Cosine, LinearDecay
 from foretrain.registry import DuplicateName, Registry
@@ -73,7 +73,7 @@ def test_the_same_log_upside_down_gives_the_same_curve() -> None:
 
 def test_long_logs_are_condensed_evenly_in_the_logarithm() -> None:
     steps = np.arange(1.0, 10_001.0)
-    short = condensed(curve_of(steps, 1 / steps))
+    short = condense(curve_of(steps, 1 / steps))
     assert len(short) <= 96
     assert short.steps[-1] > 9000
     assert short.values * short.steps == pytest.approx(np.ones(len(short)), rel=0.06)

@@ -14,7 +14,7 @@ from foretrain.convergence.curves import (
     direction_of,
     parse_target,
 )
-from foretrain.convergence.forecast import ConvergenceRequest, _chance_at, forecast, planned
+from foretrain.convergence.forecast import ConvergenceRequest, _chance_at, forecast, with_planned_end
 from foretrain.convergence.history import History
 from foretrain.convergence.rolling import reaching_steps
 from foretrain.convergence.schedules import (
@@ -48,7 +48,7 @@ def test_where_a_power_law_meets_its_target_is_predicted() -> None:
 
 
 def test_a_target_below_the_floor_is_reported_as_unlikely() -> None:
-    curve = planned(curve_of(STEPS, power(STEPS)), 10_000)
+    curve = with_planned_end(curve_of(STEPS, power(STEPS)), 10_000)
     answer = forecast(ConvergenceRequest(curve, Target("loss", 0.1)))
     assert not answer.reaches
     assert answer.steps.p50 == math.inf
@@ -104,7 +104,7 @@ def test_the_plan_is_a_guess_only_on_the_way_of_runs_that_worked() -> None:
     steps = np.arange(1.0, 31.0)
     accuracy = 90 - 60 * steps**-0.8
     near, far = Target("accuracy", 94.0), Target("accuracy", 300.0)
-    curve = planned(curve_of(steps, accuracy, "accuracy"), 100)
+    curve = with_planned_end(curve_of(steps, accuracy, "accuracy"), 100)
     answer = forecast(ConvergenceRequest(curve, near))
     assert (answer.steps.p10, answer.steps.p50, answer.steps.p90) == pytest.approx((76, 90, 100))
     assert answer.probability == 0.5
@@ -125,7 +125,7 @@ def test_a_flat_log_is_refused() -> None:
 
 def test_a_plan_shorter_than_the_log_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="the log goes to step 5900"):
-        planned(curve_of(STEPS, power(STEPS)), 100)
+        with_planned_end(curve_of(STEPS, power(STEPS)), 100)
 
 
 @pytest.mark.parametrize("text", ["loss", "loss=", "=3", "loss=low", "loss=nan"])

@@ -24,7 +24,7 @@ from foretrain.facts.offers import (
     shipped_offers,
     user_offers_file,
 )
-from foretrain.facts.price_catalog import without_outliers
+from foretrain.facts.price_files import without_outliers
 from foretrain.facts.providers import LeftOut, providers
 from foretrain.facts.sheets import FactKind, data_root, read_toml
 from foretrain.units import GIB

@@ -12,7 +12,7 @@ from tests.support.scenarios import predicted
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.planning.guide.cells import Blank, CellFigures
-from foretrain.planning.guide.guide import BATCHES, Guide, GuideRequest, ModelGuide, guide
+from foretrain.planning.guide.guide import BATCHES, Guide, GuideProblem, ModelGuide, guide
 from foretrain.planning.guide.machines import (
     CPU_BY_DATA_SHEET,
     GPUS,
@@ -44,7 +44,7 @@ def guide_of(
     strategy: str = "ddp",
 ) -> Guide:
     machines = machines_named(on, counts)
-    return guide(GuideRequest(tuple(map(workload, models)), machines, batches, samples, strategy))
+    return guide(GuideProblem(tuple(map(workload, models)), machines, batches, samples, strategy))
 
 
 def figures(found: Guide, machine: str, batch: int, model: int = 0) -> CellFigures:
@@ -133,7 +133,7 @@ def test_bounds_alone_are_called_so() -> None:
 
 
 def test_a_precision_the_device_has_not_is_a_blank_with_the_reason() -> None:
-    request = GuideRequest(
+    request = GuideProblem(
         (workload("mnist-cnn", precision="fp8"),), machines_named(("t4", "h100-sxm")), (32,)
     )
     old, new = only(guide(request)).cells
@@ -225,7 +225,7 @@ def test_the_seeds_table_of_prices_orders_the_machines_equally() -> None:
     """
     names = ("gcp:attached-1xK80", "gcp:attached-2xK80", "gcp:attached-1xP100")
     network = workload("cifar-resnet56", framework="keras")
-    found = guide(GuideRequest((network,), machines_named(names), (32,), 50_000))
+    found = guide(GuideProblem((network,), machines_named(names), (32,), 50_000))
     assert [machine.usd_per_hour for machine in found.machines] == [0.45, 0.90, 1.46]
     cells = [figures(found, name, 32) for name in names]
     for cell, seconds, usd in zip(cells, (87, 55, 48), (0.01088, 0.01375, 0.01947), strict=True):
@@ -291,7 +291,7 @@ def test_a_cpu_that_was_timed_is_no_bound() -> None:
 
 def test_progress_is_reported_per_cell() -> None:
     reported: list[str] = []
-    guide(GuideRequest((workload("mnist-cnn"),), machines_named(("t4", "t4:2")), (32, 64)), reported.append)
+    guide(GuideProblem((workload("mnist-cnn"),), machines_named(("t4", "t4:2")), (32, 64)), reported.append)
     assert reported == ["mnist-cnn on t4 (0 of 4 cells)", "mnist-cnn on t4:2 (2 of 4 cells)"]
 
 
@@ -341,7 +341,7 @@ def test_counts_are_of_gpus_named_alone() -> None:
 def test_requests_that_make_no_sense(changes: dict[str, object], sentence: str) -> None:
     usual: dict[str, object] = {"workloads": (workload("mnist-cnn"),), "machines": machines_named(("t4:2",))}
     with pytest.raises(InvalidRequest, match=sentence):
-        guide(GuideRequest(**(usual | changes)))  # type: ignore[arg-type]
+        guide(GuideProblem(**(usual | changes)))  # type: ignore[arg-type]
 
 
 def test_unknown_hardware_and_counts() -> None:

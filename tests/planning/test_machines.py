@@ -26,7 +26,7 @@ def names(of: tuple[Machines, ...]) -> list[str]:
 
 
 def test_machines_of_a_known_network_come_in_powers_of_two_up_to_the_most() -> None:
-    both, _ = found(gpus=("a100-sxm-40gb",), clouds=("aws",), most_devices=40)
+    both, _ = found(gpu=("a100-sxm-40gb",), cloud=("aws",), max_gpus=40)
     assert names(both) == ["aws:p4d.24xlarge", "aws:p4d.24xlarge:2", "aws:p4d.24xlarge:4"]
     for each, count in zip(both, (1, 2, 4), strict=True):
         assert each.hardware.nodes == each.shape.nodes == count
@@ -35,18 +35,18 @@ def test_machines_of_a_known_network_come_in_powers_of_two_up_to_the_most() -> N
 
 
 def test_machines_of_an_unknown_network_come_alone_unless_one_is_named() -> None:
-    alone, reasons = found(gpus=("t4",), clouds=("azure",), most_devices=8)
+    alone, reasons = found(gpu=("t4",), cloud=("azure",), max_gpus=8)
     assert all(each.hardware.nodes == 1 for each in alone)
     (why,) = reasons
     assert why.reason == "considered as single nodes only: inter-node network unknown (give `network`)"
-    together, reasons = found(gpus=("t4",), clouds=("azure",), most_devices=8, network="ethernet-10g")
+    together, reasons = found(gpu=("t4",), cloud=("azure",), max_gpus=8, network="ethernet-10g")
     assert max(each.hardware.devices for each in together) == 8
     assert {each.hardware.network for each in together} == {"ethernet-10g"}
     assert reasons == ()
 
 
 def test_machines_too_large_or_of_unknown_devices_are_excluded() -> None:
-    some, reasons = found(gpus=("h100",), most_devices=2)
+    some, reasons = found(gpu=("h100",), max_gpus=2)
     assert all(each.hardware.devices <= 2 for each in some)
     by_reason = {each.reason: each for each in reasons}
     large = {
@@ -60,7 +60,7 @@ def test_machines_too_large_or_of_unknown_devices_are_excluded() -> None:
 
 
 def test_each_machine_is_taken_where_it_is_cheapest() -> None:
-    every, _ = found(gpus=("t4",), clouds=("aws",), most_devices=1)
+    every, _ = found(gpu=("t4",), cloud=("aws",), max_gpus=1)
     assert len({each.offer.instance for each in every}) == len(every)
     for each in every:
         prices = [
@@ -73,7 +73,7 @@ def test_each_machine_is_taken_where_it_is_cheapest() -> None:
 
 
 def test_spot_machines_are_those_with_a_spot_price_where_that_is_least() -> None:
-    every, _ = found(gpus=("t4",), spot=True, most_devices=1)
+    every, _ = found(gpu=("t4",), spot=True, max_gpus=1)
     assert every
     for each in every:
         prices = [
@@ -85,29 +85,29 @@ def test_spot_machines_are_those_with_a_spot_price_where_that_is_least() -> None
 
 
 def test_gpus_are_a_union_without_doubles_and_clouds_a_filter() -> None:
-    t4, _ = found(gpus=("t4",), most_devices=4)
-    l4, _ = found(gpus=("l4",), most_devices=4)
-    both, _ = found(gpus=("t4", "l4", "t4"), most_devices=4)
+    t4, _ = found(gpu=("t4",), max_gpus=4)
+    l4, _ = found(gpu=("l4",), max_gpus=4)
+    both, _ = found(gpu=("t4", "l4", "t4"), max_gpus=4)
     assert sorted(names(both)) == sorted(names(t4) + names(l4))
-    aws, _ = found(gpus=("t4", "l4"), clouds=("aws",), most_devices=4)
+    aws, _ = found(gpu=("t4", "l4"), cloud=("aws",), max_gpus=4)
     assert names(aws) == [each.hardware.name for each in both if each.offer.provider == "aws"]
 
 
 def test_equal_devices_with_equal_links_share_a_shape_across_providers() -> None:
-    ones, _ = found(gpus=("rtx4090",), most_devices=1)
+    ones, _ = found(gpu=("rtx4090",), max_gpus=1)
     assert len({each.offer.provider for each in ones}) > 1
     assert {each.shape for each in ones} == {ones[0].shape}
-    eights, _ = found(gpus=("a100-sxm-40gb",), most_devices=8)
+    eights, _ = found(gpu=("a100-sxm-40gb",), max_gpus=8)
     shapes = {each.offer.provider: each.shape for each in eights if each.shape.devices == 8}
     assert shapes["aws"] != shapes["lambda"], "a machine type whose links are known has its own"
 
 
 def test_unknown_names_and_counts_are_refused() -> None:
-    for asked in ({"gpus": ("t44",)}, {"clouds": ("awz",)}, {"regions": ("mars",)}):
+    for asked in ({"gpu": ("t44",)}, {"cloud": ("awz",)}, {"region": ("mars",)}):
         with pytest.raises(UnknownName):
             found(**asked)
     with pytest.raises(InvalidRequest, match="`max_gpus` must be at least 1, got 0"):
-        MachinesRequest(most_devices=0)
+        MachinesRequest(max_gpus=0)
 
 
 def test_exclusions_count_machine_types_the_most_frequent_reason_first() -> None:

@@ -15,7 +15,7 @@ from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, 
 from foretrain.jobs.bill import billed_seconds_each
 from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import Frontier, Plan, TwoPhases
-from foretrain.planning.selection import Limits
+from foretrain.planning.options import Limits
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.workload import graph_at
@@ -75,7 +75,7 @@ def check_sums(found: TwoPhases) -> None:
 def test_within_a_deadline_no_move_is_cheaper(every_move: tuple[Floats, Floats]) -> None:
     seconds, usd = every_move
     for hours in (2.0, 5.0):
-        limited = planned(request(limits=Limits(hours * HOUR)))
+        limited = planned(request(limits=Limits(deadline=hours * HOUR)))
         found, single = limited.two_phases, limited.plans[limited.reported]
         assert found is not None
         check_sums(found)
@@ -88,7 +88,7 @@ def test_within_a_deadline_no_move_is_cheaper(every_move: tuple[Floats, Floats])
 
 def test_within_a_budget_no_move_is_faster(every_move: tuple[Floats, Floats]) -> None:
     seconds, usd = every_move
-    limited = planned(request(limits=Limits(budget_usd=22.0)))
+    limited = planned(request(limits=Limits(budget=22.0)))
     found, single = limited.two_phases, limited.plans[limited.reported]
     assert found is not None
     check_sums(found)
@@ -100,31 +100,31 @@ def test_within_a_budget_no_move_is_faster(every_move: tuple[Floats, Floats]) ->
 
 def test_none_where_the_cheapest_is_in_time_anyway(few: Frontier) -> None:
     slowest = max(each.seconds.p50 for each in few.plans)
-    assert planned(request(limits=Limits(2 * slowest))).two_phases is None
+    assert planned(request(limits=Limits(deadline=2 * slowest))).two_phases is None
 
 
 def test_none_without_limits_nor_where_nothing_keeps_them_nor_where_one_wants_to_be_surer(
     few: Frontier,
 ) -> None:
     assert few.two_phases is None
-    assert planned(request(limits=Limits(60.0))).two_phases is None
-    assert planned(request(limits=Limits(5 * HOUR, confidence=0.9))).two_phases is None
+    assert planned(request(limits=Limits(deadline=60.0))).two_phases is None
+    assert planned(request(limits=Limits(deadline=5 * HOUR, confidence=0.9))).two_phases is None
 
 
 def test_none_that_breaks_the_other_limit() -> None:
-    free = planned(request(limits=Limits(5 * HOUR))).two_phases
+    free = planned(request(limits=Limits(deadline=5 * HOUR))).two_phases
     assert free is not None
     cost = free.plan.usd
-    assert planned(request(limits=Limits(5 * HOUR, cost * 0.99))).two_phases is None
-    within = planned(request(limits=Limits(5 * HOUR, cost * 1.01))).two_phases
+    assert planned(request(limits=Limits(deadline=5 * HOUR, budget=cost * 0.99))).two_phases is None
+    within = planned(request(limits=Limits(deadline=5 * HOUR, budget=cost * 1.01))).two_phases
     assert within is not None and within.plan == free.plan
 
 
 def test_slow_checkpoints_and_starts_eat_the_gain() -> None:
-    usual = planned(request(limits=Limits(5 * HOUR))).two_phases
+    usual = planned(request(limits=Limits(deadline=5 * HOUR))).two_phases
     slower = JobOptions(checkpoint_rate=1e4)
-    later = planned(request(limits=Limits(5 * HOUR), options=slower)).two_phases
+    later = planned(request(limits=Limits(deadline=5 * HOUR), options=slower)).two_phases
     assert usual is not None
     assert later is None or later.saved_usd < usual.saved_usd
     hours = replace(slower, startup=1.5 * HOUR, checkpoint_rate=None)
-    assert planned(request(limits=Limits(5 * HOUR), options=hours)).two_phases is None
+    assert planned(request(limits=Limits(deadline=5 * HOUR), options=hours)).two_phases is None

@@ -29,7 +29,7 @@ from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.units import GIB, HOUR
 
 BATCH = 24
-T4 = MachinesRequest(("t4",), ("gcp",), most_devices=4)
+T4 = MachinesRequest(gpu=("t4",), cloud=("gcp",), max_gpus=4)
 
 
 def offered(request: MachinesRequest = T4) -> tuple[Machines, ...]:
@@ -65,7 +65,7 @@ def reason(choice: Configured | NoConfiguration) -> str:
 
 
 def test_each_shape_has_its_best_layout() -> None:
-    choices = searched(offered(replace(T4, most_devices=2)))
+    choices = searched(offered(replace(T4, max_gpus=2)))
     assert sorted(shape.devices for shape in choices) == [1, 2], "neither is beaten at its peak"
     for shape, choice in choices.items():
         chosen = configured(choice)
@@ -84,7 +84,7 @@ def test_each_shape_has_its_best_layout() -> None:
 def test_what_is_beaten_at_its_peak_is_not_searched_and_would_have_lost() -> None:
     """A batch so large that the K80, even at its peak, is slower and more expensive than an RTX 5090."""
     quick, slow = (
-        offered(MachinesRequest((gpu,), (cloud,), most_devices=1))
+        offered(MachinesRequest(gpu=(gpu,), cloud=(cloud,), max_gpus=1))
         for gpu, cloud in (("rtx5090", "vast"), ("k80", "azure"))
     )
     choices = searched([*slow, *quick], batch=4096)
@@ -96,14 +96,14 @@ def test_what_is_beaten_at_its_peak_is_not_searched_and_would_have_lost() -> Non
 
 
 def test_machines_that_cannot_hold_the_state_are_excluded() -> None:
-    (one,) = offered(replace(T4, most_devices=1))
+    (one,) = offered(replace(T4, max_gpus=1))
     tiny = replace(one, hardware=replace(with_memory("t4", 1e6), name="tiny"))
     choices = searched([tiny])
     assert reason(choices[one.shape]) == "parameters and optimizer state alone do not fit"
 
 
 def test_machines_on_which_no_layout_fits_are_excluded() -> None:
-    (one,) = offered(replace(T4, most_devices=1))
+    (one,) = offered(replace(T4, max_gpus=1))
     small = replace(one, hardware=with_memory("t4", 0.1 * GIB))
     assert reason(searched([small])[one.shape]) == "no layout of the model fits"
 
@@ -111,7 +111,7 @@ def test_machines_on_which_no_layout_fits_are_excluded() -> None:
 def test_a_plan_searches_layouts_where_the_batch_does_not_divide_evenly() -> None:
     """A batch of 3 over 8 GPUs: some would get no sample, so layers are divided instead."""
     asked = request(
-        machines=MachinesRequest(("v100-sxm2-32gb",), ("aws",), most_devices=8),
+        machines=MachinesRequest(gpu=("v100-sxm2-32gb",), cloud=("aws",), max_gpus=8),
         length=LengthOptions(steps=1000),
         batches=BatchLimits(global_batch=3),
     )

@@ -25,8 +25,9 @@ from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.jobs.step_table import network_on
 from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.machines import MachinesRequest
-from foretrain.planning.plan import PlanRequest, StreamOptions, plan
-from foretrain.planning.selection import Limits, Verdict
+from foretrain.planning.options import Limits, OwningOptions
+from foretrain.planning.plan import PlanProblem, plan
+from foretrain.planning.selection import Verdict
 from foretrain.prediction.memory.estimate import communicator_bytes, estimate_memory
 from foretrain.prediction.options import InputOptions
 from foretrain.prediction.strategies.program import MemoryOptions
@@ -35,13 +36,13 @@ from foretrain.units import DAY, HOUR
 from foretrain.workloads.workload import Workload, graph_at
 
 IMAGENET = LengthOptions(epochs=90, samples=1_281_167)
-T4 = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=16)
+T4 = MachinesRequest(gpu=("t4",), cloud=("aws",), max_gpus=16)
 
 
 @pytest.fixture(scope="module")
 def imagenet() -> Frontier:
     """ResNet-50 on every current offer, within a day."""
-    return planned(PlanRequest(workload("resnet50", "fp16"), IMAGENET, limits=Limits(DAY)))
+    return planned(PlanProblem(workload("resnet50", "fp16"), IMAGENET, limits=Limits(deadline=DAY)))
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +160,7 @@ def test_steps_are_those_of_predict(few: Frontier, place: int) -> None:
 def test_jobs_are_those_of_predict(spot: bool) -> None:
     """Time, bill, energy and emissions of a plan, evaluations included, are those of the job of its steps."""
     options = JobOptions(eval_samples=10_000, spot=spot)
-    found = planned(request(options=options, machines=replace(FEW, most_devices=4)))
+    found = planned(request(options=options, machines=replace(FEW, max_gpus=4)))
     length = length_of(EPOCHS)
     assert length is not None
     for each in {found.plans[index].hardware.name: found.plans[index] for index in found.front}.values():
@@ -203,7 +204,7 @@ def test_the_reported_job_is_that_of_the_plan_shown(few: Frontier) -> None:
 def test_a_job_in_a_dearer_region_is_priced_there() -> None:
     everywhere = sorted(offers_named("aws:g4dn.xlarge"), key=lambda offer: offer.usd_per_hour)
     dear = next(offer for offer in everywhere if offer.usd_per_hour > everywhere[0].usd_per_hour)
-    found = planned(request(machines=replace(T4, most_devices=1, regions=(dear.region,))))
+    found = planned(request(machines=replace(T4, max_gpus=1, region=(dear.region,))))
     assert {each.offer.region for each in found.plans} == {dear.region}
     shown = found.plans[found.reported]
     assert shown.usd_per_hour == dear.usd_per_hour
@@ -224,10 +225,10 @@ CLOUDS, GPUS = ("aws", "gcp", "azure", "lambda"), ("t4", "v100", "a10g", "a100",
 def test_fronts_of_all_kinds_of_requests(
     gpus: set[str], clouds: set[str], most: int, deadline: float | None
 ) -> None:
-    machines = MachinesRequest(tuple(sorted(gpus)), tuple(sorted(clouds)), most_devices=most)
-    found = plan(request(machines=machines, limits=Limits(deadline)))
+    machines = MachinesRequest(gpu=tuple(sorted(gpus)), cloud=tuple(sorted(clouds)), max_gpus=most)
+    found = plan(request(machines=machines, limits=Limits(deadline=deadline)))
     if isinstance(found, Infeasible):
-        offers = [search(OfferQuery(gpu=gpu, clouds=machines.clouds)) for gpu in gpus]
+        offers = [search(OfferQuery(gpu=gpu, clouds=machines.cloud)) for gpu in gpus]
         assert not any(offer.device and offer.count <= most for listed in offers for offer in listed)
         return
     check_front(found)
@@ -251,7 +252,7 @@ def chosen(limits: Limits) -> Plan | None:
 def test_tighter_deadlines_are_never_cheaper() -> None:
     costs = []
     for hours in (24, 10, 6, 4):
-        found = planned(request(limits=Limits(hours * HOUR)))
+        found = planned(request(limits=Limits(deadline=hours * HOUR)))
         assert found.chosen is not None
         best = found.plans[found.chosen]
         assert best.in_time >= 0.5 and best.seconds.p50 <= hours * HOUR
@@ -264,7 +265,7 @@ def test_tighter_deadlines_are_never_cheaper() -> None:
 def test_larger_budgets_are_never_slower() -> None:
     times = []
     for budget in (18, 33, 70, 140):
-        found = planned(request(limits=Limits(budget_usd=budget)))
+        found = planned(request(limits=Limits(budget=budget)))
         assert found.chosen is not None
         best = found.plans[found.chosen]
         assert best.in_budget >= 0.5 and best.usd.p50 <= budget
@@ -275,7 +276,7 @@ def test_larger_budgets_are_never_slower() -> None:
 
 
 def test_within_both_limits_the_cheapest_and_the_fastest_keep_both() -> None:
-    found = planned(request(limits=Limits(6 * HOUR, 50.0)))
+    found = planned(request(limits=Limits(deadline=6 * HOUR, budget=50.0)))
     assert found.chosen is not None and found.fastest is not None
     allowed = [each for each in found.plans if each.both >= 0.5]
     assert 1 < len(allowed) < len(found.plans)
@@ -284,7 +285,7 @@ def test_within_both_limits_the_cheapest_and_the_fastest_keep_both() -> None:
 
 
 def test_limits_that_nothing_keeps_show_the_nearest_miss() -> None:
-    found = planned(request(limits=Limits(deadline_seconds=60.0)))
+    found = planned(request(limits=Limits(deadline=60.0)))
     assert (found.chosen, found.cheapest, found.fastest) == (None, None, None)
     assert not found.meets_limits
     _, seconds = money_and_time(found)
@@ -294,7 +295,7 @@ def test_limits_that_nothing_keeps_show_the_nearest_miss() -> None:
 
 
 def test_being_surer_takes_plans_that_keep_both_limits_that_surely() -> None:
-    limits = Limits(8 * HOUR, 120.0)
+    limits = Limits(deadline=8 * HOUR, budget=120.0)
     even, sure = (planned(request(limits=replace(limits, confidence=c))) for c in (0.5, 0.9))
     assert even.chosen is not None and sure.chosen is not None
     plan = sure.plans[sure.chosen]
@@ -308,14 +309,14 @@ def test_being_surer_takes_plans_that_keep_both_limits_that_surely() -> None:
 
 def test_more_kinds_of_gpus_never_make_the_front_worse() -> None:
     for gpus in (("t4",), ("t4", "v100")):
-        less, more = (planned(request(machines=replace(FEW, gpus=names))) for names in (gpus, (*gpus, "l4")))
+        less, more = (planned(request(machines=replace(FEW, gpu=names))) for names in (gpus, (*gpus, "l4")))
         usd, seconds = money_and_time(more)
         for each in less.on_front():
             assert ((usd <= each.usd.p50 * (1 + 1e-9)) & (seconds <= each.seconds.p50 * (1 + 1e-9))).any()
 
 
 def test_more_gpus_together_never_make_the_front_worse() -> None:
-    less, more = (planned(request(machines=replace(T4, most_devices=most))) for most in (4, 16))
+    less, more = (planned(request(machines=replace(T4, max_gpus=most))) for most in (4, 16))
     usd, seconds = money_and_time(more)
     assert more.plans[more.front[0]].devices == 16
     for each in less.on_front():
@@ -386,7 +387,7 @@ def test_spot_machines_cost_spot_prices_and_are_interrupted() -> None:
 
 
 def test_exclusions_have_a_reason() -> None:
-    found = planned(request(machines=MachinesRequest(("h100", "t4"), most_devices=4)))
+    found = planned(request(machines=MachinesRequest(gpu=("h100", "t4"), max_gpus=4)))
     by_reason = {each.reason: each for each in found.excluded}
     assert by_reason["H100 variant not specified"].count > 0
     larger = by_reason["more than 4 GPUs"]
@@ -400,7 +401,7 @@ def test_exclusions_have_a_reason() -> None:
 
 
 def test_a_gpu_without_the_precision_is_excluded() -> None:
-    asked = replace(request(machines=replace(FEW, gpus=("t4", "h100"))), workload=workload(precision="fp8"))
+    asked = replace(request(machines=replace(FEW, gpu=("t4", "h100"))), workload=workload(precision="fp8"))
     found = planned(asked)
     assert {each.hardware.device.id for each in found.plans} == {"h100-sxm"}
     assert any("t4 has no FP8" in each.reason for each in found.excluded)
@@ -416,7 +417,7 @@ def test_what_fits_nowhere_is_infeasible_and_says_what_is_needed() -> None:
 
 
 def test_nothing_on_offer_is_infeasible_too() -> None:
-    answer = plan(request(machines=MachinesRequest(("t4",), ("lambda",))))
+    answer = plan(request(machines=MachinesRequest(gpu=("t4",), cloud=("lambda",))))
     assert isinstance(answer, Infeasible)
     assert answer.available == "no current offer of t4 by lambda"
 
@@ -430,9 +431,9 @@ def test_a_job_that_never_ends_is_infeasible_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("machines", "sentence"),
     [
-        (MachinesRequest(("t44",)), "no GPU 't44'"),
-        (MachinesRequest(clouds=("awz",)), "no cloud 'awz'"),
-        (replace(T4, regions=("mars-1",)), "no region 'mars-1'"),
+        (MachinesRequest(gpu=("t44",)), "no GPU 't44'"),
+        (MachinesRequest(cloud=("awz",)), "no cloud 'awz'"),
+        (replace(T4, region=("mars-1",)), "no region 'mars-1'"),
         (replace(T4, network="string"), "no link 'string'"),
     ],
 )
@@ -496,15 +497,17 @@ def test_reading_samples_takes_time(few: Frontier) -> None:
 
 def test_often_enough_owning_is_cheaper_than_the_chosen_machines() -> None:
     often, seldom = (
-        planned(request(machines=T4, stream=StreamOptions(jobs, price_usd=3000, usd_per_kwh=0.2))).job_stream
-        for jobs in (1000, 1)
+        planned(request(machines=T4, owning=owning)).job_stream
+        for owning in (
+            OwningOptions(jobs_per_year=jobs, buy_price=3000, usd_per_kwh=0.2) for jobs in (1000, 1)
+        )
     )
     assert often is not None and seldom is not None
     assert often.verdict != seldom.verdict
 
 
 def test_the_prediction_in_full_is_of_the_plan_shown() -> None:
-    found = planned(request(machines=replace(T4, most_devices=4), with_prediction=True))
+    found = planned(request(machines=replace(T4, max_gpus=4), with_prediction=True))
     assert found.prediction is not None
     shown = found.plans[found.reported]
     assert found.prediction.cluster.groups == (shown.hardware,)

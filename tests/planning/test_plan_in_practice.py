@@ -13,7 +13,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.jobs.batch_limits import smallest_batch
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.planning.machines import MachinesRequest
-from foretrain.planning.plan import PlanRequest, StreamOptions, plan
+from foretrain.planning.options import OwningOptions
+from foretrain.planning.plan import PlanProblem, plan
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload, graph_at
@@ -39,7 +40,7 @@ def pooled(tmp_path: Path) -> Workload:
 def test_a_model_that_cannot_train_on_one_sample_is_planned_with_more(pooled: Workload) -> None:
     assert smallest_batch(partial(graph_at, pooled)) == 2
     for batches in (BatchLimits(), BatchLimits(batch=32), BatchLimits(global_batch=12)):
-        found = planned(PlanRequest(pooled, EPOCHS, machines=FEW, batches=batches))
+        found = planned(PlanProblem(pooled, EPOCHS, machines=FEW, batches=batches))
         assert all(each.configuration.batch // each.configuration.micro_batches >= 2 for each in found.plans)
 
 
@@ -59,10 +60,10 @@ def test_a_batch_in_micro_batches_is_what_predict_takes_it_for() -> None:
 
 def test_given_micro_batches_are_kept_rather_than_searching_layouts() -> None:
     batches = BatchLimits(global_batch=7, micro_batches=7)
-    machines = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=4)
+    machines = MachinesRequest(gpu=("t4",), cloud=("aws",), max_gpus=4)
     found = planned(request(machines=machines, batches=batches))
     assert {(each.devices, each.configuration.micro_batches) for each in found.plans} == {(1, 7)}
-    four = MachinesRequest(gpus=("v100-sxm2-16gb",), clouds=("aws",), regions=("us-east-1",), most_devices=4)
+    four = MachinesRequest(gpu=("v100-sxm2-16gb",), cloud=("aws",), region=("us-east-1",), max_gpus=4)
     uneven = request(machines=four, batches=BatchLimits(global_batch=9, micro_batches=3))
     assert not uneven.may_search_layouts
 
@@ -92,20 +93,20 @@ def test_what_makes_sense_on_no_machine_is_refused_and_not_called_infeasible(
 
 
 def test_no_matching_offer_is_infeasible() -> None:
-    answer = plan(request(machines=MachinesRequest(gpus=("rtx4090",), clouds=("lambda",))))
+    answer = plan(request(machines=MachinesRequest(gpu=("rtx4090",), cloud=("lambda",))))
     assert isinstance(answer, Infeasible)
     sentence = str(answer)
     assert sentence.startswith(
         "infeasible: mnist-cnn needs machines to rent, but there is no current offer of rtx4090 by lambda; "
     )
     assert "without `cloud`: runpod, vast" in sentence and "without `gpu`: a100, h100" in sentence
-    spot = plan(request(machines=MachinesRequest(clouds=("runpod",)), options=JobOptions(spot=True)))
+    spot = plan(request(machines=MachinesRequest(cloud=("runpod",)), options=JobOptions(spot=True)))
     assert isinstance(spot, Infeasible)
     assert "no current offer by runpod with a spot price" in str(spot)
 
 
 def test_one_gpu_that_is_to_shard_is_not_called_too_small() -> None:
-    one = MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=1)
+    one = MachinesRequest(gpu=("t4",), cloud=("aws",), max_gpus=1)
     answer = plan(request(machines=one, strategies=("zero3",)))
     assert isinstance(answer, Infeasible)
     assert "one GPU has no state to shard" in answer.available
@@ -113,7 +114,7 @@ def test_one_gpu_that_is_to_shard_is_not_called_too_small() -> None:
 
 
 def test_reasons_and_refusals_read_well() -> None:
-    found = planned(request(machines=MachinesRequest(gpus=("t4",), clouds=("aws",), most_devices=1)))
+    found = planned(request(machines=MachinesRequest(gpu=("t4",), cloud=("aws",), max_gpus=1)))
     assert any(each.reason == "more than 1 GPU" for each in found.excluded)
     with pytest.raises(InvalidRequest, match="`buy_price` must be above 0, got 0"):
-        StreamOptions(jobs_per_year=10, price_usd=0)
+        OwningOptions(jobs_per_year=10, buy_price=0)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
-from foretrain.planning.rent_or_buy import RentOrBuyRequest, rent_or_buy
+from foretrain.planning.rent_or_buy import RentOrBuyTerms, rent_or_buy
 
-SEED = RentOrBuyRequest(price_usd=8000, rent_usd_per_hour=1.5)
+SEED = RentOrBuyTerms(price_usd=8000, rent_usd_per_hour=1.5)
 
 
 def test_seed_standard_machine() -> None:
@@ -83,7 +83,7 @@ def test_nonsense_is_refused(change: dict[str, float], message: str) -> None:
 
 positive = st.floats(min_value=0.01, max_value=1e6)
 requests = st.builds(
-    RentOrBuyRequest,
+    RentOrBuyTerms,
     price_usd=positive,
     rent_usd_per_hour=st.floats(0.01, 100),
     relative_performance=st.floats(0.05, 5),
@@ -97,7 +97,7 @@ requests = st.builds(
 
 
 @given(requests)
-def test_the_curves_cross_at_break_even(request_: RentOrBuyRequest) -> None:
+def test_the_curves_cross_at_break_even(request_: RentOrBuyTerms) -> None:
     answer = rent_or_buy(request_)
     gaps = [own - rent for own, rent in zip(answer.curves.own_usd, answer.curves.rent_usd, strict=True)]
     assert gaps[0] == pytest.approx(answer.net_price_usd)
@@ -109,7 +109,7 @@ def test_the_curves_cross_at_break_even(request_: RentOrBuyRequest) -> None:
 
 
 @given(requests, st.floats(1.01, 10))
-def test_a_dearer_machine_never_pays_off_sooner(request_: RentOrBuyRequest, factor: float) -> None:
+def test_a_dearer_machine_never_pays_off_sooner(request_: RentOrBuyTerms, factor: float) -> None:
     cheap = rent_or_buy(request_).break_even_hours
     dear = rent_or_buy(replace(request_, price_usd=request_.price_usd * factor)).break_even_hours
     if dear is not None:
@@ -118,6 +118,6 @@ def test_a_dearer_machine_never_pays_off_sooner(request_: RentOrBuyRequest, fact
 
 
 @given(requests)
-def test_more_use_never_takes_more_years(request_: RentOrBuyRequest) -> None:
+def test_more_use_never_takes_more_years(request_: RentOrBuyTerms) -> None:
     years = [row.years if row.years is not None else math.inf for row in rent_or_buy(request_).by_utilisation]
     assert years == sorted(years, reverse=True)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.planning.selection import Limits, Selection, numbers, select
+from foretrain.planning.options import Limits
+from foretrain.planning.selection import Selection, numbers, select
 
 
 def around(middle: float, below: float = 0.8, above: float = 1.5) -> Quantiles:
@@ -32,7 +33,7 @@ def test_the_choice_is_that_of_brute_force(
     pairs: list[tuple[Quantiles, Quantiles]], deadline: float | None, budget: float | None
 ) -> None:
     """At even odds a plan keeps a limit if its median does."""
-    choice = choice_of(pairs, Limits(deadline, budget))
+    choice = choice_of(pairs, Limits(deadline=deadline, budget=budget))
     latest, most = (math.inf if limit is None else limit for limit in (deadline, budget))
     kept = [(t.p50, m.p50) for t, m in pairs if t.p50 <= latest and m.p50 <= most]
     middles = [(t.p50, m.p50) for t, m in pairs]
@@ -68,7 +69,7 @@ def test_the_choice_is_that_of_brute_force(
 def test_a_chosen_plan_keeps_both_limits_as_surely_as_asked(
     pairs: list[tuple[Quantiles, Quantiles]], deadline: float, budget: float, confidence: float
 ) -> None:
-    choice = choice_of(pairs, Limits(deadline, budget, confidence))
+    choice = choice_of(pairs, Limits(deadline=deadline, budget=budget, confidence=confidence))
     sure = [
         index
         for index in range(len(pairs))
@@ -85,7 +86,7 @@ def test_a_chosen_plan_keeps_both_limits_as_surely_as_asked(
 def test_probabilities_at_the_quantiles_by_hand() -> None:
     pairs = [(Quantiles(8, 10, 15), Quantiles(1, 1, 1))]
     for limit, probability in ((8, 0.1), (10, 0.5), (15, 0.9)):
-        choice = choice_of(pairs, Limits(deadline_seconds=limit))
+        choice = choice_of(pairs, Limits(deadline=limit))
         assert choice.in_time[0] == pytest.approx(probability)
         assert choice.in_budget[0] == 1
         assert choice.both[0] == pytest.approx(probability)
@@ -96,7 +97,7 @@ def test_of_hopeless_plans_the_one_that_exceeds_the_limits_least_is_shown() -> N
     """All are certain to fail: twice the deadline, three times the budget, twice and a half both."""
     pairs = [(around(20, 1, 1), around(20, 1, 1)), (around(10, 1, 1), around(30, 1, 1))]
     pairs.append((around(25, 1, 1), around(25, 1, 1)))
-    choice = choice_of(pairs, Limits(10, 10))
+    choice = choice_of(pairs, Limits(deadline=10, budget=10))
     assert choice.chosen is None
     assert choice.reported == 0
     assert choice.named == {0, 1}
@@ -104,27 +105,27 @@ def test_of_hopeless_plans_the_one_that_exceeds_the_limits_least_is_shown() -> N
 
 def test_equals_in_money_are_decided_by_time_and_the_other_way_round() -> None:
     pairs = [(around(9), around(5)), (around(8), around(5)), (around(8), around(6))]
-    choice = choice_of(pairs, Limits(100, 100))
+    choice = choice_of(pairs, Limits(deadline=100, budget=100))
     assert (choice.cheapest, choice.fastest, choice.chosen) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((0.0, None), "`deadline` must be above 0, got 0"),
-        ((math.inf, None), "`deadline` must be above 0, got inf"),
-        ((None, -1.0), "`budget` must be above 0, got -1"),
-        ((None, math.nan), "`budget` must be above 0, got nan"),
-        ((None, None, 1.0), "`confidence` must be between 0 and 1, got 1"),
-        ((None, None, 0.0), "`confidence` must be between 0 and 1, got 0"),
+        ({"deadline": 0.0}, "`deadline` must be above 0, got 0"),
+        ({"deadline": math.inf}, "`deadline` must be above 0, got inf"),
+        ({"budget": -1.0}, "`budget` must be above 0, got -1"),
+        ({"budget": math.nan}, "`budget` must be above 0, got nan"),
+        ({"confidence": 1.0}, "`confidence` must be between 0 and 1, got 1"),
+        ({"confidence": 0.0}, "`confidence` must be between 0 and 1, got 0"),
     ],
 )
-def test_limits_that_make_no_sense(arguments: tuple[float | None, ...], sentence: str) -> None:
+def test_limits_that_make_no_sense(arguments: dict[str, float], sentence: str) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
-        Limits(*arguments)  # type: ignore[arg-type]
+        Limits(**arguments)
 
 
 def test_limits_are_there_or_not() -> None:
     assert not Limits().any
-    assert Limits(budget_usd=1.0).any and Limits(1.0).any
-    assert (Limits().deadline, Limits().budget) == (math.inf, math.inf)
+    assert Limits(budget=1.0).any and Limits(deadline=1.0).any
+    assert (Limits().most_seconds, Limits().most_usd) == (math.inf, math.inf)

@@ -17,7 +17,7 @@ from foretrain.prediction.timeline import (
     Task,
     Timeline,
     length,
-    merged,
+    merge_spans,
     simulate,
     without,
 )
@@ -85,9 +85,9 @@ def test_nothing_takes_no_time() -> None:
 
 
 def test_merged_joins_what_overlaps_or_touches() -> None:
-    assert merged(spans((5, 6), (0, 2), (1, 3), (3, 4), (7, 7))).tolist() == [[0, 4], [5, 6]]
-    assert merged(spans((0, 9), (1, 2), (3, 4))).tolist() == [[0, 9]]
-    assert merged(spans()).tolist() == []
+    assert merge_spans(spans((5, 6), (0, 2), (1, 3), (3, 4), (7, 7))).tolist() == [[0, 4], [5, 6]]
+    assert merge_spans(spans((0, 9), (1, 2), (3, 4))).tolist() == [[0, 9]]
+    assert merge_spans(spans()).tolist() == []
 
 
 def test_without_leaves_what_lies_outside() -> None:
@@ -108,7 +108,7 @@ def covered(given_spans: Spans) -> set[int]:
 
 @given(PAIRS, PAIRS)
 def test_spans_are_sets_of_seconds(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
-    one, other = merged(spans(*left)), merged(spans(*right))
+    one, other = merge_spans(spans(*left)), merge_spans(spans(*right))
     assert covered(one) == covered(spans(*left))
     assert length(one) == len(covered(one))
     assert covered(without(one, other)) == covered(one) - covered(other)

@@ -101,7 +101,7 @@ def test_caps_and_price_changes(tmp_path: Path) -> None:
             "'X'",
         ),
         (f"max_nodes: 1\nnode_types: {{{NC6}}}\ncaps: {{year: 3}}", "`caps`: no field 'year'"),
-        ("nodes: [{device: k80}]", "entry 1"),
+        ("nodes: [{device: k80}]", "describes hardware to train on"),
         ("- a\n", "is not a list of `key: value` lines"),
     ],
 )

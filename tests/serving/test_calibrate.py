@@ -275,9 +275,12 @@ def _changed(good: dict[str, Any], **changes: Any) -> str:
         (lambda good: _changed(good, device="t44", name="timings-t44"), "which is unknown here"),
         (lambda good: _changed(good, samples=0), "fitted on 0 samples"),
         (lambda good: _changed(good, residual_spread=1e9), "residual spread of 1000000000.0"),
-        (lambda good: _changed(good, software=3), "a value of the wrong type for software"),
+        (lambda good: _changed(good, software=3), "software is 3; it must be a mapping"),
         (lambda good: _changed(good, content={}), "has incomplete content"),
-        (lambda good: json.dumps({name: good[name] for name in ("format", "version", "kind")}), "lacks name"),
+        (
+            lambda good: json.dumps({name: good[name] for name in ("format", "version", "kind")}),
+            "name is missing",
+        ),
     ],
 )
 def test_a_bad_calibration_file_is_refused_with_a_sentence(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tests.support.frontiers import example
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.planning.frontier import Frontier, Plan
-from foretrain.planning.rent_or_buy import RentOrBuy, RentOrBuyRequest, rent_or_buy
+from foretrain.planning.rent_or_buy import RentOrBuy, RentOrBuyTerms, rent_or_buy
 from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
 from foretrain.scheduling.generators import families
 from foretrain.scheduling.policies.catalogue import policies
@@ -38,7 +39,7 @@ from foretrain.units import HOUR
 
 @pytest.fixture
 def answer() -> RentOrBuy:
-    return rent_or_buy(RentOrBuyRequest(price_usd=8000, rent_usd_per_hour=1.5))
+    return rent_or_buy(RentOrBuyTerms(price_usd=8000, rent_usd_per_hour=1.5))
 
 
 def limited() -> Frontier:
@@ -267,7 +268,7 @@ def every_chart() -> dict[str, Chart]:
     return {
         "front": front_chart(example(), machines_of),
         "front with limits": front_chart(limited(), machines_of),
-        "cost": cost_chart(rent_or_buy(RentOrBuyRequest(price_usd=8000, rent_usd_per_hour=1.5))),
+        "cost": cost_chart(rent_or_buy(RentOrBuyTerms(price_usd=8000, rent_usd_per_hour=1.5))),
         "parts": parts_chart("A job", "", [(f"part {n}", n) for n in range(1, 12)], lambda n: f"{n:g} s"),
         "scaling": scaling_chart(prediction.parallelism.scaling),
         "two jobs": schedule_chart(two_jobs()),
@@ -282,6 +283,28 @@ def test_no_texts_overlap_at_any_width(name: str) -> None:
     for drawing in charts(page_svgs(every_chart()[name])):
         assert len(texts(drawing)) > 3
         check_drawing(drawing)
+
+
+def expressions(content: Any, name: str = "") -> set[str]:
+    """Properties of a specification that hold an expression."""
+    if isinstance(content, dict):
+        if set(content) == {"expr"}:
+            return {name}
+        return {found for key, value in content.items() for found in expressions(value, key)} | (
+            {"labelExpr"} & set(content)
+        )
+    if isinstance(content, list):
+        return {found for value in content for found in expressions(value, name)}
+    return set()
+
+
+def test_specifications_are_plain_data_with_few_expressions() -> None:
+    """What a page with a strict content security policy can draw, with Vega's expression interpreter."""
+    for chart in every_chart().values():
+        spec = spec_of(chart)
+        assert json.loads(json.dumps(spec, allow_nan=False)) is not None
+        assert expressions(spec) <= {"labelExpr", "align", "dx", "dy", "fontWeight"}
+        assert "url" not in json.dumps({**spec, "$schema": ""})
 
 
 # ---------------------------------------------------------------- pictures in a page
@@ -372,7 +395,7 @@ def test_pdf(answer: RentOrBuy, tmp_path: Path) -> None:
 
 
 def test_a_machine_that_never_pays_is_drawn_too(tmp_path: Path) -> None:
-    never = rent_or_buy(RentOrBuyRequest(price_usd=1, rent_usd_per_hour=0.1, hosting_usd_per_year=10_000))
+    never = rent_or_buy(RentOrBuyTerms(price_usd=1, rent_usd_per_hour=0.1, hosting_usd_per_year=10_000))
     assert never.break_even_hours is None
     save_chart(cost_chart(never), tmp_path / "never.svg")
     assert (tmp_path / "never.svg").exists()

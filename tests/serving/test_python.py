@@ -11,6 +11,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from scripts import write_keywords
 
 import foretrain as ft
 from foretrain.decoding import options
@@ -29,7 +30,7 @@ VERBS = {
     "simulate": requests.SimulateRequest,
     "schedule": requests.ScheduleRequest,
 }
-PLANNED = {"samples": 60_000, "epochs": 100, "gpu": "t4", "cloud": "aws"}
+PLANNED: dict[str, Any] = {"samples": 60_000, "epochs": 100, "gpu": "t4", "cloud": "aws"}
 
 
 @pytest.fixture
@@ -67,6 +68,24 @@ def test_the_examples_of_the_documentation_are_true(verb: str, log: Path, timing
     printed: list[str] = []
     outcome = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=printed.append)
     assert outcome.failed == 0, "".join(printed)
+
+
+def test_type_checkers_and_editors_see_the_present_options() -> None:
+    assert write_keywords.FILE.read_text(encoding="utf-8") == write_keywords.keywords_text(), (
+        "options have changed: run python scripts/write_keywords.py"
+    )
+
+
+@pytest.mark.parametrize(("verb", "request_class"), VERBS.items())
+def test_help_says_what_every_keyword_means(verb: str, request_class: type[requests.Request]) -> None:
+    documented = inspect.getdoc(getattr(ft, verb)) or ""
+    own = {"loss"} if verb in ("predict", "plan", "trace") else set()  # of a module, beside the option
+    for each in options(request_class):
+        assert each.positional or each.name in own or f"\n    {each.name}: " in documented
+
+
+def test_loss_is_a_function_of_a_module_or_the_option() -> None:
+    assert ft.trace("gpt2-small", batch=1, seq_len=16, loss="fused").workload.options.loss == "fused"
 
 
 @pytest.mark.parametrize(("verb", "request_class"), VERBS.items())
@@ -161,9 +180,18 @@ def test_nothing_that_fits_is_an_answer_in_python_too() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ft.predict("mnist-cnn", on="t4", bach=8), "no field 'bach'; did you mean batch"),
-        (lambda: ft.predict("mnist-cnn", on="t4", batch="many"), "`batch` is 'many'; it must be a whole"),
-        (lambda: ft.predict("mnist-cnn", on="t4", deadline="12h"), "does not read `deadline`"),
+        (
+            lambda: ft.predict("mnist-cnn", on="t4", bach=8),  # type: ignore[call-arg]
+            "no field 'bach'; did you mean batch",
+        ),
+        (
+            lambda: ft.predict("mnist-cnn", on="t4", batch="many"),  # type: ignore[arg-type]
+            "`batch` is 'many'; it must be a whole",
+        ),
+        (
+            lambda: ft.predict("mnist-cnn", on="t4", deadline="12h"),  # type: ignore[call-arg]
+            "does not read `deadline`",
+        ),
         (lambda: ft.predict("mnist-cnn"), "`on` is required"),
         (lambda: ft.predict("mnist-cnn", on="t4", steps=3, epochs=2, samples=4), "steps"),
         (lambda: ft.predict("mnist-cnn", on="t4", inputs=1), "`inputs` and `loss` belong to a module"),

@@ -36,7 +36,7 @@ OLD_RUN = {
 
 def at_first_revision(url: str) -> None:
     """A store as the first version of the schema left it, with one run."""
-    database = opening._connectable(opening._parsed(url))
+    database = opening._connectable(opening._parse_url(url))
     with database.writing() as connection:
         opening._migrate(connection, migrations.REVISIONS[0])
         environment = {column.name: "" for column in tables.environments.c} | {
@@ -113,11 +113,11 @@ def test_the_older_file_is_kept_as_a_backup(tmp_path: Path) -> None:
 
 def test_a_migration_that_fails_changes_nothing(url: str) -> None:
     at_first_revision(url)
-    with opening._connectable(opening._parsed(url)).writing() as connection:
+    with opening._connectable(opening._parse_url(url)).writing() as connection:
         connection.execute(text("UPDATE runs SET setting = 'no JSON'"))
     with pytest.raises(InvalidData, match="its runs cannot be migrated"):
         open_store(url)
-    with opening._connectable(opening._parsed(url)).reading() as connection:
+    with opening._connectable(opening._parse_url(url)).reading() as connection:
         assert connection.execute(text(f"SELECT * FROM {tables.VERSION_TABLE}")).scalar() == "0001"
         assert "model" not in list(connection.execute(text("SELECT * FROM runs")).keys())
 
@@ -135,7 +135,7 @@ def test_a_store_without_a_revision_is_refused(url: str) -> None:
 
 
 def test_a_database_of_another_application_is_refused(url: str) -> None:
-    with opening._connectable(opening._parsed(url)).writing() as connection:
+    with opening._connectable(opening._parse_url(url)).writing() as connection:
         connection.execute(text("CREATE TABLE runs (id INTEGER)"))
     with pytest.raises(
         InvalidRequest, match="database of another application, with the tables runs; name another"
@@ -261,11 +261,11 @@ import sys
 import numpy as np
 from foretrain.errors import BackendFailed
 from foretrain.store import open_store
-from foretrain.store.runs import Resource, Series
+from foretrain.store.runs import Resource, ResourceSeries
 from tests.support.runs import plain_run
 
 noise = np.random.default_rng(1).normal(size=4000)
-series = Series(resource=Resource.CPU, worker=0, seconds=np.arange(4000.0), values=noise)
+series = ResourceSeries(resource=Resource.CPU, worker=0, seconds=np.arange(4000.0), values=noise)
 added, reported = [], ""
 try:
     with open_store(sys.argv[1]) as store:

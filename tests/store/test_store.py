@@ -215,7 +215,7 @@ def test_the_environment_names_the_store(
         assert store.place == str(tmp_path / "other.sqlite")
     with open_store(f"sqlite:///{tmp_path}/third.sqlite") as store:
         assert store.place == str(tmp_path / "third.sqlite")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "other.sqlite", "third.sqlite"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.sqlite", "third.sqlite"]
 
 
 @pytest.mark.parametrize("name", ["a b.db", "50%.db", "what?x=1#y.db", "über.db", "quo'te\".db"])

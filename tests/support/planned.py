@@ -7,14 +7,14 @@ from typing import Any
 from foretrain.jobs.options import LengthOptions
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.machines import MachinesRequest
-from foretrain.planning.plan import PlanRequest, plan
+from foretrain.planning.plan import PlanProblem, plan
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload
 
 EPOCHS = LengthOptions(epochs=200_000, samples=60_000)
 """Long enough for a small model that starting the machines hardly counts."""
-FEW = MachinesRequest(gpus=("t4", "v100", "a10g"), clouds=("aws", "gcp"), most_devices=16)
+FEW = MachinesRequest(gpu=("t4", "v100", "a10g"), cloud=("aws", "gcp"), max_gpus=16)
 
 
 def workload(model: str = "mnist-cnn", precision: str | None = "fp32") -> Workload:
@@ -24,12 +24,12 @@ def workload(model: str = "mnist-cnn", precision: str | None = "fp32") -> Worklo
 
 def request(
     model: str = "mnist-cnn", length: LengthOptions = EPOCHS, machines: MachinesRequest = FEW, **more: Any
-) -> PlanRequest:
+) -> PlanProblem:
     """A job on a few kinds of machines of two clouds."""
-    return PlanRequest(workload(model), length, machines=machines, **more)
+    return PlanProblem(workload(model), length, machines=machines, **more)
 
 
-def planned(asked: PlanRequest) -> Frontier:
+def planned(asked: PlanProblem) -> Frontier:
     """The answer, which must be one."""
     answer = plan(asked)
     assert isinstance(answer, Frontier), str(answer)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.workloads import readers
 from foretrain.workloads import workload as workload_module
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -117,3 +118,9 @@ def test_nonsense_is_explained() -> None:
         workload_of(WorkloadRequest("resnet50", batch=0))
     with pytest.raises(UnknownName, match="did you mean resnet50"):
         workload_of(WorkloadRequest("resnet-50x"))
+
+
+def test_the_files_of_the_zoo_are_read_once_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = readers.read_model("mnist-cnn").fingerprint()
+    monkeypatch.setattr(readers, "digest", lambda parts: pytest.fail(f"{len(parts)} files are read again"))
+    assert readers.read_model("mnist-cnn").fingerprint() == first

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from foretrain.backends.answer import RunSlot
+from foretrain.backends.answer import RunSlot, SlotForecast, compare_slots, slot_forecast
 from foretrain.backends.attempts import Attempts, RunOptions
-from foretrain.backends.clock import ScheduleClock, resumed
+from foretrain.backends.clock import ScheduleClock, resume_clock
 from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import Attempt, Executor
-from foretrain.backends.hosts import HostMap
 from foretrain.backends.job_files import Exit, attempt_folder, last_output
-from foretrain.backends.node_book import NodeBook, NodeInterval, interval_of, unused_usd
+from foretrain.backends.node_book import HostMap, NodeBook, NodeInterval, interval_of, unused_usd
 from foretrain.backends.records import (
     COMPLETED,
     ENDED,
@@ -36,7 +35,6 @@ from foretrain.backends.records import (
     job_record,
     origin_of,
 )
-from foretrain.backends.slots import SlotForecast, compared, slot_forecast
 from foretrain.errors import BackendFailed, InvalidRequest
 from foretrain.scheduling.accounting import Outcome, decision_times
 from foretrain.scheduling.decision import Decision, NodeLoad, goes_on, nodes_by_job, place_loads
@@ -69,7 +67,7 @@ class RealBackend(Backend):
         self._store = store
         self._id = stored.head["id"]
         self._options = options
-        self._clock = ScheduleClock(resumed(origin_of(stored.head), stored.head["last_seconds"]))
+        self._clock = ScheduleClock(resume_clock(origin_of(stored.head), stored.head["last_seconds"]))
         self._attempts = Attempts(executor, Path(stored.head["folder"]), commands, options)
         self._hosts = HostMap(problem.fleet, stored.head["hosts"])
         self._book = NodeBook(problem.fleet, map(interval_of, stored.intervals))
@@ -487,7 +485,7 @@ class RealBackend(Backend):
 
     def slots(self) -> tuple[RunSlot, ...]:
         """Forecast and bill of every slot that cost something."""
-        return compared(self._slots, self._book.intervals, self._problem.fleet, self._now)
+        return compare_slots(self._slots, self._book.intervals, self._problem.fleet, self._now)
 
     def outcome(self, policy: str) -> Outcome:
         """What became of all jobs that were submitted; those still active are unfinished."""

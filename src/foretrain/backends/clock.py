@@ -29,7 +29,7 @@ def begin() -> Origin:
     return Origin(str(now["boot"]), float(str(now["monotonic"])), float(str(now["wall"])))
 
 
-def resumed(origin: Origin, last_seconds: float) -> Origin:
+def resume_clock(origin: Origin, last_seconds: float) -> Origin:
     """The same start on the clock of this boot; time goes on from `last_seconds` at least."""
     now = begin()
     if now.boot == origin.boot:

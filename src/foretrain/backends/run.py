@@ -17,7 +17,7 @@ from foretrain.facts.user_data import user_data_dir
 from foretrain.scheduling.loop import LoopTurn, Policy, drive
 from foretrain.scheduling.problem import Problem
 from foretrain.scheduling.simulation import simulate
-from foretrain.store.locks import held
+from foretrain.store.locks import hold
 from foretrain.store.schedules import ScheduleStore, StoredSchedule, open_schedules
 
 
@@ -44,12 +44,12 @@ def run_schedule(
     """
     schedules = open_schedules(store)
     place = (folder or user_data_dir() / "schedules" / _file_name(name)).absolute()
-    with held(place / "lock", f"the schedule {name!r}"):
+    with hold(place / "lock", f"the schedule {name!r}"):
         executor = connect(backend, problem.fleet, backend_options)
         try:
             is_new = schedules.schedule(name) is None
             simulated = simulate(problem, policy).execution_usd if simulates_first and is_new else None
-            stored = _stored(schedules, name, backend, policy.name, place, problem)
+            stored = _open_schedule(schedules, name, backend, policy.name, place, problem)
             real = RealBackend(problem, commands, executor, schedules, stored, options or RunOptions())
             drive(real, policy, observe)
         finally:
@@ -63,7 +63,7 @@ def run_schedule(
     )
 
 
-def _stored(
+def _open_schedule(
     schedules: ScheduleStore, name: str, backend: str, policy: str, folder: Path, problem: Problem
 ) -> StoredSchedule:
     """The schedule of a name, begun now if there is none."""

@@ -62,7 +62,7 @@ def train(
     import torch
 
     optimizer = torch.optim.SGD(example.module.parameters(), lr=1e-4)
-    done = _resumed(example.module, optimizer, checkpoint)
+    done = _load_checkpoint(example.module, optimizer, checkpoint)
     if done < steps and not is_asked():
         _step(example, optimizer)  # the first step prepares memory and kernels; it is repeated as a real one
     report = TrainerReport(progress, steps, done, done)
@@ -72,10 +72,10 @@ def train(
         _step(example, optimizer)
         done += 1
         if time.monotonic() >= next_save and done < steps:
-            report.saved = _saved(example.module, optimizer, checkpoint, done)
+            report.saved = _save_checkpoint(example.module, optimizer, checkpoint, done)
             next_save = time.monotonic() + checkpoint_seconds
         report.write(done)
-    report.saved = _saved(example.module, optimizer, checkpoint, done)
+    report.saved = _save_checkpoint(example.module, optimizer, checkpoint, done)
     report.write(done, now=True)
     return done
 
@@ -86,7 +86,7 @@ def _step(example: Example, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def _resumed(module: torch.nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Path) -> int:
+def _load_checkpoint(module: torch.nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Path) -> int:
     """Load the checkpoint, if there is one; the steps it holds."""
     import torch
 
@@ -98,7 +98,9 @@ def _resumed(module: torch.nn.Module, optimizer: torch.optim.Optimizer, checkpoi
     return int(content["done"])
 
 
-def _saved(module: torch.nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Path, done: int) -> int:
+def _save_checkpoint(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Path, done: int
+) -> int:
     """Replace the checkpoint; the steps it holds."""
     import torch
 

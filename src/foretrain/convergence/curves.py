@@ -194,7 +194,7 @@ def _robust_line(steps: Floats, values: Floats) -> Floats:
     return np.asarray(np.median(values - slope * steps) + slope * steps)
 
 
-def smoothed(values: Floats) -> Floats:
+def smooth(values: Floats) -> Floats:
     """Running median of three; the ends stay."""
     if len(values) < 3:
         return values

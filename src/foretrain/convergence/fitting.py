@@ -50,7 +50,7 @@ class Fit:
         return np.asarray(self.sign * level * (self.floor + self.scale * falling))
 
 
-def condensed(curve: Curve, most: int = _MOST_POINTS) -> Curve:
+def condense(curve: Curve, most: int = _MOST_POINTS) -> Curve:
     """At most `most` points: medians of bins that are even in the logarithm of the step."""
     if len(curve) <= most:
         return curve
@@ -85,7 +85,7 @@ def is_relative(curve: Curve) -> bool:
 def fit(curve: Curve, family: CurveFamily, span: CurveHorizon | None = None) -> Fit:
     """The best member of `family` for the curve: a search over its shapes, then finer ones."""
     span = span or CurveHorizon(curve.last_step, curve.planned_steps)
-    points = condensed(curve)
+    points = condense(curve)
     sign, lowest = curve.direction.sign, lowest_floor(curve)
     falling = sign * points.values
     unit = 1 / np.abs(falling) if is_relative(curve) else np.ones(len(points))

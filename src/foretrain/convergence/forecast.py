@@ -159,7 +159,7 @@ class Convergence(Answer):
             ("target", str(self.target)),
             (f"{self.unit}s", when),
             ("probability", f"{self.probability:.0%} by {self.unit} {self.final_step:,.0f}"),
-            ("final value", _written(value)),
+            ("final value", _format_quantiles(value)),
             ("verdict", self.verdict),
         )
 
@@ -170,7 +170,7 @@ class Convergence(Answer):
         return float(np.interp(step, self.fan.steps, self.fan.p50))
 
 
-def _written(value: Quantiles) -> str:
+def _format_quantiles(value: Quantiles) -> str:
     if not math.isfinite(value.p50):
         return "no finite forecast"
     return f"{value.p50:.4g} (80 % between {value.p10:.4g} and {value.p90:.4g})"
@@ -204,7 +204,7 @@ def forecast(request: ConvergenceRequest) -> Convergence:
         if by_history is None or by_runs is None
         else _curve_share(by_history[0], by_history[1], curve, target, by_curve)
     )
-    both = by_curve if by_runs is None else _mixed(by_curve, by_runs, share)
+    both = by_curve if by_runs is None else _mix_quantiles(by_curve, by_runs, share)
     by_plan = None if by_runs is not None or math.isfinite(met) else _by_plan(request, curve, both)
     both, plan = by_plan or (both, 0.0)
     quantiles, chance = _when(met, both, diagnosis)
@@ -376,7 +376,7 @@ def _curve_share(
     return likely * history_error**2 / (history_error**2 + max(curve_error, 1e-3) ** 2)
 
 
-def _mixed(curve: _Half, runs: _Half, share: float) -> _Half:
+def _mix_quantiles(curve: _Half, runs: _Half, share: float) -> _Half:
     """Quantiles averaged level by level (Vincent's way): steps in logarithms, values as they are.
 
     A level that the curve reaches in few of its members counts less: beyond its probability it is infinite.
@@ -472,7 +472,7 @@ def _drivers(
     return tuple(drivers)
 
 
-def planned(curve: Curve, steps: float | None) -> Curve:
+def with_planned_end(curve: Curve, steps: float | None) -> Curve:
     """The curve with its planned end set."""
     if steps is None:
         return curve

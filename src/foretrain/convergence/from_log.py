@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretrain.convergence.curves import Curve, MetricDirection, Target, parse_target
-from foretrain.convergence.forecast import Convergence, ConvergenceRequest, forecast, planned
+from foretrain.convergence.forecast import Convergence, ConvergenceRequest, forecast, with_planned_end
 from foretrain.convergence.history import History
 from foretrain.convergence.logs import Log, read_history, read_log
 from foretrain.convergence.options import LogRequest
@@ -21,7 +21,7 @@ def converge(request: LogRequest) -> Convergence:
     target = parse_target(request.target)
     schedule = parse_schedule(request.schedule) if request.schedule else None
     log = read_log(request.log)
-    curve = planned(log.curve(target.metric, _direction(request.direction)), request.planned_steps)
+    curve = with_planned_end(log.curve(target.metric, _direction(request.direction)), request.planned_steps)
     check_scale(curve, target)
     history, notes = None, [f"read {log.file}"] if request.log.is_dir() else []
     if schedule is None:
@@ -75,7 +75,7 @@ def _by_rates(log: Log, curve: Curve) -> tuple[LearningRateSchedule | None, Curv
     end = max(read.planned_steps, curve.last_step)
     where = f"{read.schedule.name}, to {log.unit} {end:,.0f}"
     note = f"the schedule is read from the logged learning rates: {where}"
-    return read.schedule, planned(curve, end), [note]
+    return read.schedule, with_planned_end(curve, end), [note]
 
 
 def _direction(text: str | None) -> MetricDirection | None:

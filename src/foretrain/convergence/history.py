@@ -28,7 +28,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.convergence.curves import Curve, Floats, MetricDirection, smoothed
+from foretrain.convergence.curves import Curve, Floats, MetricDirection, smooth
 from foretrain.convergence.fitting import lowest_floor
 from foretrain.convergence.rolling import weighted_quantile
 from foretrain.errors import InvalidRequest
@@ -62,19 +62,19 @@ def value_quantiles(seen: Curve, timeline: RunTimeline, steps: Floats) -> tuple[
     """p10, p50 and p90 of the metric at later steps; None if fewer than three earlier runs got that far."""
     unit = seen.planned_steps or 1.0 if timeline.relative else 1.0
     points = np.linspace(_FROM, 1.0, _POINTS) * seen.last_step
-    own = np.interp(points, seen.steps, smoothed(seen.values))
+    own = np.interp(points, seen.steps, smooth(seen.values))
     shapes = _shapes(timeline, points / unit, np.asarray(steps) / unit)
     if shapes is None:
         return None
     forward, back = _scale(seen, own, shapes)
     table, later, mine = forward(shapes.seen), forward(shapes.later), forward(own)
-    predicted, weights = _predicted(mine, table, later, np.ones(len(table), bool))
+    predicted, weights = _align_runs(mine, table, later, np.ones(len(table), bool))
     order, counted = _nearest_weights(weights, _PROBES)
     errors, error_weights = [], []
     for index, weight in zip(order, counted, strict=True):
         others = shapes.groups != shapes.groups[index]
         if others.sum() >= 2:
-            guess, share = _predicted(table[index], table, later, others)
+            guess, share = _align_runs(table[index], table, later, others)
             usual = [weighted_quantile(column, share, 0.5) for column in guess.T]
             errors.append(later[index] - np.array(usual))
             error_weights.append(weight)
@@ -139,10 +139,10 @@ def _shapes(timeline: RunTimeline, points: Floats, later: Floats) -> Shapes | No
 
 
 def _at(curve: Curve, steps: Floats) -> Floats:
-    return np.asarray(np.interp(steps, curve.steps, smoothed(curve.values)))
+    return np.asarray(np.interp(steps, curve.steps, smooth(curve.values)))
 
 
-def _predicted(own: Floats, table: Floats, later: Floats, usable: Floats) -> tuple[Floats, Floats]:
+def _align_runs(own: Floats, table: Floats, later: Floats, usable: Floats) -> tuple[Floats, Floats]:
     """Each run's forecast shifted to the current level, and its weight by similarity in level and shape."""
     difference = table - own
     level = np.sqrt((difference**2).mean(axis=1))
@@ -255,7 +255,7 @@ class RunTimeline:
         self.groups = np.array([labels[curve.group or curve.name] for curve in self.curves])
 
     def _resampled(self, curve: Curve, unit: float) -> Floats:
-        return np.asarray(np.interp(self.times * unit, curve.steps, smoothed(curve.values)))
+        return np.asarray(np.interp(self.times * unit, curve.steps, smooth(curve.values)))
 
     def cells(self, time: float) -> NDArray[np.int64]:
         """The cells that are compared when `time` is now."""
@@ -275,7 +275,7 @@ def guesses(seen: Curve, timeline: RunTimeline, target: float) -> Guesses:
         )
     cells = timeline.cells(now)
     times = np.exp(timeline.first + _CELL * cells)
-    own = np.interp(times * unit, seen.steps, smoothed(seen.values))
+    own = np.interp(times * unit, seen.steps, smooth(seen.values))
     sign = seen.direction.sign
     table = sign * (timeline.values[alive] - target)
     least = 0.01 * max(float(np.median(sign * (own - target))), 1e-12)

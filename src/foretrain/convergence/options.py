@@ -14,11 +14,11 @@ class LogContext:
     """What is known of the run that wrote a log, besides the log."""
 
     planned_steps: float | None = option(
-        number(above=0), "Planned length of the run, in the unit of the log.", panel=LOG
+        number(above=0), "Planned length of the run that wrote `log`, in the unit of the log.", panel=LOG
     )
     schedule: str | None = option(
         TEXT,
-        "Learning-rate schedule: linear, linear:0.4, cosine, step:0.5,0.75, constant.",
+        "Learning-rate schedule of `log`: linear, linear:0.4, cosine, step:0.5,0.75, constant.",
         panel=LOG,
     )
     history: Path | None = option(

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.convergence.curves import Curve, Floats, MetricDirection, smoothed
+from foretrain.convergence.curves import Curve, Floats, MetricDirection, smooth
 from foretrain.convergence.families import CurveFamily, CurveHorizon, families
 from foretrain.convergence.families.annealing import annealing_prior
-from foretrain.convergence.fitting import Fit, condensed, fit, is_relative, lowest_floor
+from foretrain.convergence.fitting import Fit, condense, fit, is_relative, lowest_floor
 from foretrain.estimates import Quantiles
 from foretrain.ties import ROUNDING
 
@@ -80,7 +80,7 @@ class Ensemble:
 
 def ensemble(curve: Curve, span: CurveHorizon, chosen: Sequence[CurveFamily] = ()) -> Ensemble:
     """Families fitted to the log, weighted by their errors at the rolling origins."""
-    points = condensed(curve)
+    points = condense(curve)
     relative = is_relative(points)
     is_loss = curve.direction is MetricDirection.DOWN and float(curve.values.min()) > 0
     is_annealed = is_loss and bool(span.planned_steps) and span.schedule is not None
@@ -88,7 +88,7 @@ def ensemble(curve: Curve, span: CurveHorizon, chosen: Sequence[CurveFamily] = (
     gain *= 1.0 if relative else abs(float(points.values[-1]))
     tried = tuple(chosen) or applicable(is_loss, is_annealed)
     fits = tuple(fit(points, family, span) for family in tried)
-    errors, slopes, ahead = _rolled(points, span, tried)
+    errors, slopes, ahead = _roll_origins(points, span, tried)
     whole = 1.0 if relative else float(np.ptp(points.values))
     errors = np.hypot(errors, _LEAST_ERROR * whole)  # on a noiseless log several families make no error
     logarithms = np.log(errors)
@@ -98,7 +98,7 @@ def ensemble(curve: Curve, span: CurveHorizon, chosen: Sequence[CurveFamily] = (
     weights = (errors.min() / errors) ** _SHARPNESS
     weights /= weights.sum()
     unit = np.abs(points.values) if relative else np.ones(len(points))
-    off = np.abs(points.values - smoothed(points.values)) / unit
+    off = np.abs(points.values - smooth(points.values)) / unit
     noise = 1.4826 * float(np.median(off)) if len(points) > 4 else 0.0
     lowest = lowest_floor(curve)
     bounds = (lowest, np.inf) if curve.direction.sign > 0 else (-np.inf, -lowest)
@@ -126,7 +126,9 @@ def applicable(is_loss: bool, is_annealed: bool) -> tuple[CurveFamily, ...]:
     )
 
 
-def _rolled(points: Curve, span: CurveHorizon, tried: Sequence[CurveFamily]) -> tuple[Floats, Floats, float]:
+def _roll_origins(
+    points: Curve, span: CurveHorizon, tried: Sequence[CurveFamily]
+) -> tuple[Floats, Floats, float]:
     """For each family the mean error beyond the origins, and its growth with the logarithm of the horizon.
 
     With them the mean number of points beyond an origin.

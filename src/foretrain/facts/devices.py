@@ -11,7 +11,7 @@ from pathlib import Path
 from foretrain.errors import InvalidRequest, MissingData, UnknownName
 from foretrain.facts.sheets import Fact, FactKind, Sheet, data_root, read_entries
 from foretrain.facts.user_data import user_data_dir
-from foretrain.registry import Registry, normalised
+from foretrain.registry import Registry, normalise
 
 THIS_MACHINE = "here"
 """The device that a calibration of this machine's CPU adds."""
@@ -95,7 +95,7 @@ def device(name: str) -> Device:
 
 def names_this_machine(name: str) -> bool:
     """Whether a name is that of the present machine: its CPU, if measured, else the GPUs of its driver."""
-    return normalised(name) in _THIS_MACHINE
+    return normalise(name) in _THIS_MACHINE
 
 
 def with_watts(item: Device, watts: float) -> Device:
@@ -119,8 +119,8 @@ def with_watts(item: Device, watts: float) -> Device:
 
 def family(name: str) -> tuple[Device, ...]:
     """The devices that share a family name."""
-    wanted = normalised(name)
-    return tuple(item for item in devices().values() if normalised(item.family) == wanted)
+    wanted = normalise(name)
+    return tuple(item for item in devices().values() if normalise(item.family) == wanted)
 
 
 def matching(name: str) -> tuple[Device, ...]:
@@ -128,17 +128,15 @@ def matching(name: str) -> tuple[Device, ...]:
     return family(name) or (device(name),)
 
 
-def listed(vendor: str | None = None, generation: str | None = None) -> tuple[Device, ...]:
+def list_devices(vendor: str | None = None, generation: str | None = None) -> tuple[Device, ...]:
     """All devices of a vendor and generation; an unknown one raises `UnknownName`."""
     selected = tuple(devices().values())
     for kind, wanted in (("vendor", vendor), ("generation", generation)):
         if wanted is not None:
             known = {getattr(item, kind) for item in selected}
-            if normalised(wanted) not in {normalised(name) for name in known}:
+            if normalise(wanted) not in {normalise(name) for name in known}:
                 raise UnknownName(kind, wanted, known, f"Known: {', '.join(sorted(known))}")
-            selected = tuple(
-                item for item in selected if normalised(getattr(item, kind)) == normalised(wanted)
-            )
+            selected = tuple(item for item in selected if normalise(getattr(item, kind)) == normalise(wanted))
     return selected
 
 

@@ -12,7 +12,7 @@ from functools import cache
 
 from foretrain.facts.devices import Device
 from foretrain.facts.sheets import Fact, Quantity, data_root, read_toml
-from foretrain.registry import normalised
+from foretrain.registry import normalise
 
 PEAK_TOLERANCE = 0.06
 """Room for rounded peaks and clocks, e.g. a peak quoted at a nearby clock."""
@@ -103,11 +103,11 @@ def _memory(device: Device) -> Iterator[str]:
 
 def _family_problems(devices: list[Device]) -> Iterator[str]:
     """A family of several variants must not name one of them: `a100` would be ambiguous."""
-    variants = Counter(normalised(device.family) for device in devices)
+    variants = Counter(normalise(device.family) for device in devices)
     for device in devices:
         for name in (device.id, *device.aliases):
-            if variants[normalised(name)] > 1:
-                yield f"{device.id}: {name!r} is also the name of a family of {variants[normalised(name)]}"
+            if variants[normalise(name)] > 1:
+                yield f"{device.id}: {name!r} is also the name of a family of {variants[normalise(name)]}"
 
 
 @cache

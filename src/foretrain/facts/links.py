@@ -133,7 +133,7 @@ def links() -> Registry[Link]:
     )
 
 
-def listed(kind: str | None = None) -> tuple[Link, ...]:
+def list_links(kind: str | None = None) -> tuple[Link, ...]:
     """All links of a kind, or all, by kind and rate."""
     every = list(links().values())
     kinds = sorted({each.kind for each in every})

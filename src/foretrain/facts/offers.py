@@ -1,6 +1,6 @@
 """Offers: what a machine with devices costs per hour, where, and since when; and the search among them.
 
-Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_import`) replace the
+Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_files`) replace the
 shipped current offers of a cloud unless those are newer. Historical offers, of machines that can no longer be
 rented at that price, are found only when asked for.
 """
@@ -20,7 +20,7 @@ from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.facts import devices
 from foretrain.facts.providers import providers
 from foretrain.facts.user_data import user_data_dir
-from foretrain.registry import normalised
+from foretrain.registry import normalise
 from foretrain.units import GIB
 
 OFFER_COLUMNS = (
@@ -129,7 +129,7 @@ def offers_named(name: str) -> tuple[Offer, ...]:
         raise InvalidRequest(f"{name!r} is not provider:instance, as in aws:p4d.24xlarge")
     provider = providers()[cloud].id
     of_provider = [offer for offer in all_offers() if offer.provider == provider]
-    named = [offer for offer in of_provider if normalised(offer.instance) == normalised(instance)]
+    named = [offer for offer in of_provider if normalise(offer.instance) == normalise(instance)]
     if not named:
         instances = {offer.instance for offer in of_provider}
         hint = f"List the offers of cloud {provider}: foretrain offers"
@@ -280,14 +280,14 @@ def _filters(query: OfferQuery, gpus: Sequence[str] = ()) -> list[_Filter]:
             _Filter(
                 "region",
                 ",".join(query.regions),
-                lambda offer: normalised(offer.region) in regions,
+                lambda offer: normalise(offer.region) in regions,
                 _of("place"),
             )
         )
-        elsewhere = regions - {normalised(offer.region) for offer in in_clouds}
+        elsewhere = regions - {normalise(offer.region) for offer in in_clouds}
         if elsewhere:
-            theirs = {offer.provider for offer in known if normalised(offer.region) in elsewhere}
-            named = [region for region in query.regions if normalised(region) in elsewhere]
+            theirs = {offer.provider for offer in known if normalise(offer.region) in elsewhere}
+            named = [region for region in query.regions if normalise(region) in elsewhere]
             raise InvalidRequest(
                 f"`region` {','.join(named)} is of {' and '.join(sorted(theirs))}, not of `cloud` "
                 f"{','.join(query.clouds)}, whose regions are such as {_of('place')(in_clouds)}"
@@ -330,8 +330,8 @@ def _lowest(offers: Iterable[Offer], spot: bool) -> float:
 def _gpu_filter(gpu: str | None, offers: Sequence[Offer]) -> Callable[[Offer], bool]:
     if gpu is None:
         return lambda _: True
-    wanted = normalised(gpu)
-    families = {normalised(offer.family): offer.family for offer in offers}
+    wanted = normalise(gpu)
+    families = {normalise(offer.family): offer.family for offer in offers}
     if wanted in families:
         return lambda offer: offer.family == families[wanted]
     offered = {offer.device for offer in offers if offer.device is not None}
@@ -346,10 +346,10 @@ def _gpu_filter(gpu: str | None, offers: Sequence[Offer]) -> Callable[[Offer], b
 
 
 def _known_regions(regions: Iterable[str], offers: Iterable[Offer]) -> set[str]:
-    wanted = {normalised(region): region for region in regions}
+    wanted = {normalise(region): region for region in regions}
     if not wanted:
         return set()
-    known = {normalised(offer.region): offer.region for offer in offers}
+    known = {normalise(offer.region): offer.region for offer in offers}
     for key, region in wanted.items():
         if key not in known:
             raise UnknownName("region", region, known.values(), "Leave the region out to see all of them")

@@ -19,7 +19,7 @@ from functools import cache
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.estimates import Quantiles
 from foretrain.facts.sheets import FactKind, data_root, read_toml
-from foretrain.registry import Registry, normalised
+from foretrain.registry import Registry, normalise
 from foretrain.units import JOULES_PER_KWH
 
 
@@ -123,8 +123,8 @@ def known_grid(country_or_region: str, provider: str | None = None) -> GridInten
 
     A region without a figure of its own has that of its grid. None if the place is unknown.
     """
-    wanted = normalised(country_or_region)
-    named = (region for region in _regions_of(provider) if normalised(region.region) == wanted)
+    wanted = normalise(country_or_region)
+    named = (region for region in _regions_of(provider) if normalise(region.region) == wanted)
     region = next(named, None)
     if region is not None:
         return _intensity_of(region)
@@ -148,7 +148,7 @@ def _regions_of(provider: str | None) -> list[CloudRegion]:
     return [
         region
         for region in cloud_regions()
-        if provider is None or normalised(region.provider) == normalised(provider)
+        if provider is None or normalise(region.provider) == normalise(provider)
     ]
 
 

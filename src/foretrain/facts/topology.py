@@ -193,7 +193,11 @@ def _header(lines: Iterable[tuple[int, list[str]]], file: str) -> tuple[str, ...
             if len(set(names)) != len(names):
                 raise InvalidData(file, "the header names a device twice", number)
             return names
-    raise InvalidData(file, "no matrix found: expected a header line GPU0 GPU1 ... and one row for each")
+    raise InvalidData(
+        file,
+        "no matrix found: it must have a header line GPU0 GPU1 ... and a row for each; "
+        "`nvidia-smi topo -m` prints one",
+    )
 
 
 def _rows(

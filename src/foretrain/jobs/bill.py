@@ -21,7 +21,7 @@ from foretrain.facts.hardware import Hardware
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import ROUNDING_DIGITS, UNKNOWN_TERMS, BillingTerms, billed_usd, providers
 from foretrain.facts.running import POWER, co2_kg, default, energy_kwh, grid_intensity, known_grid, pues
-from foretrain.registry import normalised
+from foretrain.registry import normalise
 
 ROUNDING_SLACK = 1e-6
 """Billing units are counted to a millionth (`facts.providers`), so a bill may fall short by half of one."""
@@ -103,7 +103,7 @@ def offer_in(offer: Offer, spot: bool, region: str | None) -> Offer:
     listed = offers_named(f"{offer.provider}:{offer.instance}")
     if region is not None:
         known = [one.region for one in listed]
-        listed = tuple(one for one in listed if normalised(one.region) == normalised(region))
+        listed = tuple(one for one in listed if normalise(one.region) == normalise(region))
         if not listed:
             raise UnknownName(f"region of {offer.provider}:{offer.instance}", region, known)
     if spot:

@@ -42,6 +42,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.options import InputOptions
+from foretrain.prediction.resolving import fixed_precision
 from foretrain.prediction.search.sketch import sharded_seconds
 from foretrain.prediction.spread import (
     KnowledgeClass,
@@ -52,7 +53,6 @@ from foretrain.prediction.spread import (
 from foretrain.prediction.step.parallel import StepEnvironment
 from foretrain.prediction.stragglers import default_jitter, slowdown
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.mixed_precision import fixed_precision
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of, plan_words, shards_state

@@ -79,7 +79,13 @@ class LengthOptions(LogContext):
     )
     log: Path | None = option(FILE, "Training log used to predict the steps to `target`.", panel=LENGTH)
     epochs_at: tuple[BatchPoint, ...] = option(
-        OptionKind("POINTS", "BATCH=EPOCHS, once for each batch", _read_points, many=True),
+        OptionKind(
+            "POINTS",
+            "BATCH=EPOCHS, once for each batch",
+            _read_points,
+            "str | Sequence[str | tuple[int, float]]",
+            many=True,
+        ),
         "Epochs to target at a given global batch size, for two or more of them; replaces `epochs`.",
         default=(),
         panel=LENGTH,
@@ -158,7 +164,7 @@ class LengthOptions(LogContext):
 class BatchLimits(BatchOption, BatchDivision):
     """A fixed batch of each device and step, a fixed global batch, or any up to `max_global_batch`."""
 
-    max_global_batch: int | None = option(whole_number(1), "Largest global batch to consider.", panel=STEP)
+    max_global_batch: int | None = option(whole_number(1), "Maximum global batch size.", panel=STEP)
 
     def __post_init__(self) -> None:
         for name in ("batch", "micro_batches", "global_batch", "max_global_batch"):

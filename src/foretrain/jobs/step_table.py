@@ -19,6 +19,7 @@ from foretrain.jobs.options import BatchLimits
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.options import InputOptions
+from foretrain.prediction.resolving import resolve
 from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,
@@ -28,7 +29,6 @@ from foretrain.prediction.search.sketch import (
     sent_bytes,
 )
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
-from foretrain.prediction.strategies.mixed_precision import on_devices, stored_as
 from foretrain.prediction.strategies.program import Bucket
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.prediction.strategies.strategy import MixedPrecision
@@ -114,12 +114,12 @@ class StepTable:
 
 def with_weights_stored(table: StepTable, how: MixedPrecision) -> StepTable:
     """The same steps with weights stored in another way; the same table where that was given."""
-    return _with_workload(table, stored_as(table.workload, how))
+    return _with_workload(table, resolve(table.workload, storage=how))
 
 
 def on_device(table: StepTable, device: Device) -> StepTable:
     """The same steps in the usual precision of a device; the same table where precision was given."""
-    return _with_workload(table, on_devices(table.workload, (device,)))
+    return _with_workload(table, resolve(table.workload, (device,)))
 
 
 def _with_workload(table: StepTable, workload: Workload) -> StepTable:
@@ -140,7 +140,7 @@ def step_table(
     """The steps of a workload on these machines, at the batch sizes that fit on any of them."""
     by_name = {hardware.name: hardware for hardware in machines}
     largest = max(_devices(by_name.values()).values(), key=capacity_bytes)
-    workload = on_devices(workload, (largest,))
+    workload = resolve(workload, (largest,))
     graph = cache(partial(graph_at, workload))
     batches, memory = _batches(graph, limits, list(by_name.values()))
     return StepTable(workload, cost_model, input_options, by_name, batches, graph, memory)

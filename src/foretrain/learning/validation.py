@@ -76,7 +76,7 @@ def why_not_comparable(run: Run) -> str:
     return ""
 
 
-def compared(run: Run, prediction: PredictionMade) -> PredictionComparison:
+def compare_run(run: Run, prediction: PredictionMade) -> PredictionComparison:
     """One prediction and one run with a step time."""
     reason = why_not_comparable(run)
     if reason or run.summary is None:

@@ -98,12 +98,12 @@ def _run(trial: OperatorTrial, budget: float, cuda: Any, device: str) -> list[fl
     runs = 0
     while runs < _WARM_UP + _FEWEST_RUNS or (runs < _MOST_RUNS and time.perf_counter() < deadline):
         tensors = sets[runs % len(sets)]
-        seconds, out = _timed(cuda, partial(trial.function, *tensors))
+        seconds, out = _time_call(cuda, partial(trial.function, *tensors))
         taken[0].append(seconds)
         for place, group in enumerate(trial.gradients, start=1):
             wanted = [tensors[index] for index in group]
             backward = partial(torch.autograd.grad, out, wanted, slope, retain_graph=True)
-            seconds, _ = _timed(cuda, backward)
+            seconds, _ = _time_call(cuda, backward)
             taken[place].append(seconds)
         runs += 1
     return [statistics.median(each[_WARM_UP:]) for each in taken]
@@ -124,7 +124,7 @@ def _operands(trial: OperatorTrial, device: str) -> list[Any]:
     return made
 
 
-def _timed(cuda: Any, call: Callable[[], Any]) -> tuple[float, Any]:
+def _time_call(cuda: Any, call: Callable[[], Any]) -> tuple[float, Any]:
     """Seconds between two events around a call, on the device's own clock."""
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     start.record()

@@ -1,6 +1,6 @@
 """What to rent or buy: plans of a job over all offers, the buyer's guide, renting against owning.
 
-- `plan`: enumerate (`machines`) -> evaluate (`table`, `model_parallel`) -> select (`selection`) -> verify
+- `plan`: enumerate (`machines`) -> evaluate (`table`) -> select (`selection`) -> verify
   (`table`); the answer is `frontier.Frontier`. `migration` and `two_phases` add plans that move once,
   `job_stream` renting against owning for a stream of jobs, `launch_files` files that start a plan.
 - `guide`: networks x hardware x batch sizes.

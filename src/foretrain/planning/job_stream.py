@@ -21,7 +21,7 @@ from foretrain.facts.running import POWER, default
 from foretrain.planning.rent_or_buy import (
     HOURS_PER_CALENDAR_YEAR,
     RentOrBuy,
-    RentOrBuyRequest,
+    RentOrBuyTerms,
     rent_or_buy,
 )
 from foretrain.units import HOUR
@@ -92,7 +92,7 @@ def rent_or_buy_for_jobs(request: JobStreamRequest) -> JobStream:
     sets = math.ceil(hours.p50 / HOURS_PER_CALENDAR_YEAR)
     price, price_source = _price(request)
     watts = 0.0 if request.usd_per_kwh is None else _watts(request.hardware)
-    one = RentOrBuyRequest(
+    one = RentOrBuyTerms(
         price_usd=price,
         rent_usd_per_hour=request.rent_usd_per_hour,
         relative_performance=request.relative_performance,
@@ -144,7 +144,7 @@ def _watts(hardware: Hardware) -> float:
     return hardware.devices * hardware.device.tdp_watts * default(POWER).quantiles.p50
 
 
-def _years(one: RentOrBuyRequest, hours: Quantiles, sets: int) -> Quantiles:
+def _years(one: RentOrBuyTerms, hours: Quantiles, sets: int) -> Quantiles:
     """Years to break even by the interval of the hours: longer jobs pay the price back sooner."""
     sooner_first = []
     for total in (hours.p90, hours.p50, hours.p10):

@@ -16,6 +16,7 @@ from foretrain.facts.hardware import Hardware, nodes
 from foretrain.facts.offers import Offer, OfferQuery, contradiction, search
 from foretrain.facts.topology import Topology, links_among
 from foretrain.planning.frontier import Exclusion
+from foretrain.planning.options import MachineOptions
 
 _EXAMPLES = 3
 
@@ -62,37 +63,31 @@ class Enumeration:
     excluded: tuple[Excluded, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MachinesRequest:
-    """Which machines to consider, with at most `most_devices` devices.
+@dataclass(frozen=True, kw_only=True)
+class MachinesRequest(MachineOptions):
+    """Which machines to consider, at their spot price or not.
 
-    `links` (inside a node) and `network` (between nodes) replace the known links of the machines; `topology`
-    those inside nodes of as many devices as it has, or fewer. Machines that it cannot describe are excluded.
+    `topology` replaces the links inside nodes of as many devices as it has, or fewer. Machines that it cannot
+    describe are excluded.
     """
 
-    gpus: tuple[str, ...] = ()
-    clouds: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
     spot: bool = False
-    most_devices: int = 64
-    links: str | None = None
-    network: str | None = None
     topology: Topology | None = None
 
     def __post_init__(self) -> None:
-        if self.most_devices < 1:
-            raise InvalidRequest(f"`max_gpus` must be at least 1, got {self.most_devices}")
+        if self.max_gpus < 1:
+            raise InvalidRequest(f"`max_gpus` must be at least 1, got {self.max_gpus}")
 
     @property
     def gpus_allowed(self) -> str:
         """`64 GPUs`."""
-        return f"{self.most_devices:,} GPU{'' if self.most_devices == 1 else 's'}"
+        return f"{self.max_gpus:,} GPU{'' if self.max_gpus == 1 else 's'}"
 
     @property
     def described(self) -> str:
         """The filter in words: ` of h100 by aws or gcp with a spot price`."""
-        regions = tuple(each.strip(" ,") for each in self.regions)
-        filters = (("of", self.gpus), ("by", self.clouds), ("in", regions))
+        regions = tuple(each.strip(" ,") for each in self.region)
+        filters = (("of", self.gpu), ("by", self.cloud), ("in", regions))
         text = "".join(f" {word} {' or '.join(names)}" for word, names in filters if names)
         return f"{text} with a spot price" if self.spot else text
 
@@ -104,14 +99,14 @@ def enumerate_machines(request: MachinesRequest) -> Enumeration:
     for offer in _offers(request):
         if offer.device is None:
             excluded.append(Excluded(_name(offer), f"{offer.family.upper()} variant not specified"))
-        elif offer.count > request.most_devices:
+        elif offer.count > request.max_gpus:
             excluded.append(Excluded(_name(offer), f"more than {request.gpus_allowed}"))
         elif contradiction_with_topology(offer, request.topology):
             excluded.append(Excluded(_name(offer), contradiction_with_topology(offer, request.topology)))
         else:
             several = _nodes_of(offer, request)
             machines += several
-            if len(several) == 1 and 2 * offer.count <= request.most_devices:
+            if len(several) == 1 and 2 * offer.count <= request.max_gpus:
                 reason = "considered as single nodes only: inter-node network unknown (give `network`)"
                 excluded.append(Excluded(_name(offer), reason))
     return Enumeration(tuple(machines), tuple(excluded))
@@ -142,19 +137,19 @@ def exclusions(excluded: Iterable[Excluded]) -> tuple[Exclusion, ...]:
 
 def contradicting_filters(request: MachinesRequest) -> str:
     """Which filters of the request leave no offer together; nothing if some offer passes."""
-    query = OfferQuery(clouds=request.clouds, regions=request.regions, spot=request.spot)
-    return contradiction(query, request.gpus)
+    query = OfferQuery(clouds=request.cloud, regions=request.region, spot=request.spot)
+    return contradiction(query, request.gpu)
 
 
 def _offers(request: MachinesRequest) -> Sequence[Offer]:
     """The offers of the request; those of several GPUs are the union of each one's."""
-    gpus: Iterable[str | None] = request.gpus or (None,)
+    gpus: Iterable[str | None] = request.gpu or (None,)
     offers: dict[tuple[str, str], Offer] = {}
     for gpu in gpus:
         query = OfferQuery(
             gpu=gpu,
-            clouds=request.clouds,
-            regions=request.regions,
+            clouds=request.cloud,
+            regions=request.region,
             spot=request.spot,
             cheapest_region=True,
         )
@@ -172,7 +167,7 @@ def _nodes_of(offer: Offer, request: MachinesRequest) -> list[Machines]:
         links = links_among(request.topology, device(offer.device), offer.count)
     one = Hardware(name, device(offer.device), offer.count, 1, node, offer, links, request.network)
     is_joined = request.network is not None or (node is not None and node.inter is not None)
-    most = request.most_devices // offer.count if is_joined else 1
+    most = request.max_gpus // offer.count if is_joined else 1
     known = None if node is None else node.id
     return [
         Machines(

@@ -16,7 +16,7 @@ from foretrain.facts.providers import BillingTerms
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import Plan, TwoPhases
-from foretrain.planning.selection import EVEN, Limits
+from foretrain.planning.options import EVEN, Limits
 from foretrain.planning.two_phases.phases import (
     HandOver,
     PhaseAnswer,
@@ -50,7 +50,7 @@ def two_phases(
         return None
     start = default(STARTUP).quantiles.p50 if options.startup is None else options.startup
     runners = [_runner(plan, terms[index], start) for index, plan in enumerate(plans)]
-    kept = _kept(plans, runners)
+    kept = _keep_plans(plans, runners)
     moving = _hand_over(
         [plans[index] for index in kept], [terms[index] for index in kept], options, state_bytes
     )
@@ -75,9 +75,9 @@ def two_phases(
 def _is_worth_it(answer: PhaseAnswer, limits: Limits) -> bool:
     """Whether two phases meet the budget too, and save enough cost (with a deadline) or time."""
     single, two = answer.single, answer.two_phase
-    if single is None or two is None or two.usd > limits.budget:
+    if single is None or two is None or two.usd > limits.most_usd:
         return False
-    if limits.deadline_seconds is not None:
+    if limits.deadline is not None:
         return single.usd - two.usd >= _WORTH_MOVING * single.usd
     return single.seconds - two.seconds >= _WORTH_MOVING * single.seconds
 
@@ -90,9 +90,9 @@ def _uncounted(first: Plan, second: Plan, terms: BillingTerms) -> str:
 
 
 def _answer(job: PhasedJob, limits: Limits) -> PhaseAnswer:
-    if limits.deadline_seconds is not None:
-        return cheapest_in_phases(job, limits.deadline)
-    return fastest_in_phases(job, limits.budget)
+    if limits.deadline is not None:
+        return cheapest_in_phases(job, limits.most_seconds)
+    return fastest_in_phases(job, limits.most_usd)
 
 
 def _runner(plan: Plan, terms: BillingTerms, start: float) -> Runner:
@@ -101,7 +101,7 @@ def _runner(plan: Plan, terms: BillingTerms, start: float) -> Runner:
     return Runner(plan.hardware.name, (working / _PROGRESS_STEPS,), plan.usd_per_hour, terms, start)
 
 
-def _kept(plans: Sequence[Plan], runners: Sequence[Runner]) -> list[int]:
+def _keep_plans(plans: Sequence[Plan], runners: Sequence[Runner]) -> list[int]:
     """The plans worth pairing, by provider: leaving costs the same from all its machines."""
     by_provider: dict[str, list[int]] = defaultdict(list)
     for index, plan in enumerate(plans):

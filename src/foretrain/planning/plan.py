@@ -6,7 +6,7 @@
     verify      predict the selected plans in full; select again on change    planning.table
 
 On given machines cost grows with time, so each keeps only its fastest configuration, and no plan is lost.
-Where nothing fits at a given global batch, other layouts are searched (`planning.model_parallel`).
+Where nothing fits at a given global batch, other layouts are searched (`table.search_layouts`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from foretrain.planning.machines import (
     enumerate_machines,
     exclusions,
 )
-from foretrain.planning.selection import Limits, Selection, numbers, reasons, select
+from foretrain.planning.options import Limits, OwningOptions
+from foretrain.planning.selection import Selection, numbers, reasons, select
 from foretrain.planning.table import JobConditions, PlanTable, evaluate, plan_table, search_layouts, verify
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel
@@ -53,21 +54,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """How often the job is run per year, and what owning machines like the chosen ones would cost."""
-
-    jobs_per_year: float
-    price_usd: float | None = None
-    usd_per_kwh: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.price_usd is not None and not self.price_usd > 0:
-            raise InvalidRequest(f"`buy_price` must be above 0, got {self.price_usd:g}")
-
-
 @dataclass(frozen=True)
-class PlanRequest:
+class PlanProblem:
     """A job, the machines it may run on, and its limits.
 
     `strategies` are those to compare; `layouts` also searches tensor, pipeline and other layouts for plans on
@@ -84,7 +72,7 @@ class PlanRequest:
     limits: Limits = field(default_factory=Limits)
     input: InputOptions = field(default_factory=InputOptions)
     cost_model: CostModel | str = DEFAULT
-    stream: StreamOptions | None = None
+    owning: OwningOptions = field(default_factory=OwningOptions)
     layouts: bool = False
     with_prediction: bool = False
 
@@ -128,7 +116,7 @@ class _Verified:
     two_phases: TwoPhases | None = None
 
 
-def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier | Infeasible:
+def plan(request: PlanProblem, progress: Progress = lambda _: None) -> Frontier | Infeasible:
     """Every machine that could run the job, the Pareto front among them, and which to take."""
     progress("reading the offers")
     enumeration = enumerate_machines(replace(request.machines, spot=request.options.spot))
@@ -157,7 +145,7 @@ def plan(request: PlanRequest, progress: Progress = lambda _: None) -> Frontier 
     return _frontier(request, verified, verified.selection, length, excluded)
 
 
-def _length(request: PlanRequest) -> Length:
+def _length(request: PlanProblem) -> Length:
     """The length of the job; steps, as given or of a log, must be of some batch."""
     length = length_of(request.length)
     assert length is not None, "the request checked it"
@@ -172,7 +160,7 @@ def _length(request: PlanRequest) -> Length:
     return length
 
 
-def _space(request: PlanRequest, enumeration: Enumeration, length: Length) -> ConfigurationSpace:
+def _space(request: PlanProblem, enumeration: Enumeration, length: Length) -> ConfigurationSpace:
     workload = request.workload
     shapes = {each.shape: each.hardware for each in enumeration.machines}
     return configuration_space(
@@ -188,7 +176,7 @@ def _space(request: PlanRequest, enumeration: Enumeration, length: Length) -> Co
 
 
 def _select_and_verify(
-    request: PlanRequest,
+    request: PlanProblem,
     space: ConfigurationSpace,
     table: PlanTable,
     conditions: JobConditions,
@@ -231,7 +219,7 @@ def _phases(plans: Iterable[Plan], two: TwoPhases | None) -> set[int]:
 
 
 def _two_phases(
-    request: PlanRequest, space: ConfigurationSpace, table: PlanTable, plans: tuple[Plan, ...]
+    request: PlanProblem, space: ConfigurationSpace, table: PlanTable, plans: tuple[Plan, ...]
 ) -> TwoPhases | None:
     if not request.limits.any:
         return None
@@ -244,7 +232,7 @@ def _two_phases(
 
 
 def _frontier(
-    request: PlanRequest,
+    request: PlanProblem,
     verified: _Verified,
     selection: Selection,
     length: Length,
@@ -258,14 +246,14 @@ def _frontier(
     stream, stream_notes = _stream(request, reported, job)
     return Frontier(
         model=request.workload.source.name,
-        deadline_seconds=limits.deadline_seconds,
-        budget_usd=limits.budget_usd,
+        deadline_seconds=limits.deadline,
+        budget_usd=limits.budget,
         plans=ordered,
         reasons=reasons(
             [each.seconds.p50 for each in ordered],
             [each.usd.p50 for each in ordered],
-            limits.deadline,
-            limits.budget,
+            limits.most_seconds,
+            limits.most_usd,
         ),
         front=tuple(place[index] for index in selection.front),
         cheapest=None if selection.cheapest is None else place[selection.cheapest],
@@ -283,7 +271,7 @@ def _frontier(
     )
 
 
-def _predicted(request: PlanRequest, reported: Plan) -> Prediction:
+def _predicted(request: PlanProblem, reported: Plan) -> Prediction:
     """The full prediction of the reported plan's step."""
     from foretrain.facts.hardware import Cluster
     from foretrain.prediction.options import Parallelism
@@ -308,19 +296,20 @@ def _predicted(request: PlanRequest, reported: Plan) -> Prediction:
     return answer
 
 
-def _stream(request: PlanRequest, reported: Plan, job: Job) -> tuple[JobStream | None, tuple[str, ...]]:
+def _stream(request: PlanProblem, reported: Plan, job: Job) -> tuple[JobStream | None, tuple[str, ...]]:
     """Renting against buying, if requested; missing data is a note, not an error."""
-    if request.stream is None:
+    owning = request.owning
+    if owning.jobs_per_year is None:
         return None, ()
     from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
 
     stream = JobStreamRequest(
         hardware=reported.hardware,
         job_seconds=job.seconds,
-        jobs_per_year=request.stream.jobs_per_year,
+        jobs_per_year=owning.jobs_per_year,
         rent_usd_per_hour=reported.usd_per_hour,
-        price_usd=request.stream.price_usd,
-        usd_per_kwh=request.stream.usd_per_kwh,
+        price_usd=owning.buy_price,
+        usd_per_kwh=owning.usd_per_kwh,
     )
     try:
         return rent_or_buy_for_jobs(stream), ()
@@ -328,7 +317,7 @@ def _stream(request: PlanRequest, reported: Plan, job: Job) -> tuple[JobStream |
         return None, (f"renting is not compared with buying: {error} (`buy_price`)",)
 
 
-def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
+def _notes(request: PlanProblem, length: Length, job: Job) -> tuple[str, ...]:
     notes = list(job.notes)
     if request.batches.global_batch is None:
         notes += length.notes_where_batch_is_chosen
@@ -340,7 +329,7 @@ def _notes(request: PlanRequest, length: Length, job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _nothing_to_rent(request: PlanRequest, enumeration: Enumeration) -> Infeasible:
+def _nothing_to_rent(request: PlanProblem, enumeration: Enumeration) -> Infeasible:
     """No current offer matches the request, or none that can be planned."""
     name, listed = request.workload.source.name, _listed(enumeration.excluded)
     if listed:
@@ -357,7 +346,7 @@ def _nothing_to_rent(request: PlanRequest, enumeration: Enumeration) -> Infeasib
 
 
 def _nothing_fits(
-    request: PlanRequest, shortfalls: Iterable[Excluded], excluded: Iterable[Excluded]
+    request: PlanProblem, shortfalls: Iterable[Excluded], excluded: Iterable[Excluded]
 ) -> Infeasible:
     """No machine can run the job; the one that lacks least memory names the constraint."""
     lacking = [
@@ -378,7 +367,7 @@ def _listed(excluded: Iterable[Excluded]) -> str:
     return "; ".join(f"{each.machine_types}: {each.reason}" for each in exclusions(excluded)[:3])
 
 
-def _alternative(request: PlanRequest) -> str:
+def _alternative(request: PlanProblem) -> str:
     text = (
         "try a smaller `batch` or `seq_len`, a larger `max_gpus`, other `gpu` or `cloud`, another `precision`"
     )

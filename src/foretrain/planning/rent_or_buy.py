@@ -26,6 +26,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.facts.offers import offer_named
 from foretrain.facts.running import OWNED_HOURS, default
+from foretrain.planning.options import RentOrBuyOptions
 from foretrain.units import HOUR, YEAR
 
 HOURS_PER_CALENDAR_YEAR = YEAR / HOUR
@@ -40,7 +41,7 @@ def full_time_hours_per_year() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class RentOrBuyRequest:
+class RentOrBuyTerms:
     """One machine to buy against one to rent.
 
     `relative_performance` is the work of a rented hour over that of an owned one. `hours_per_year` is the
@@ -121,7 +122,7 @@ class CostCurves:
 class RentOrBuy(Answer):
     """The answer: break-even, its components, the break-even by utilisation, and the curves to draw."""
 
-    request: RentOrBuyRequest
+    request: RentOrBuyTerms
     break_even_hours: float | None
     break_even_years: float | None
     rented_hours_for_the_same_work: float | None
@@ -143,7 +144,7 @@ class RentOrBuy(Answer):
         return (("break-even", hours), ("verdict", self.verdict))
 
 
-def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
+def rent_or_buy(request: RentOrBuyTerms) -> RentOrBuy:
     """The break-even of owning against renting."""
     here = _break_even(request)
     return RentOrBuy(
@@ -162,6 +163,23 @@ def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
             for level in UTILISATION_LEVELS
         ),
         curves=_curves(request, here),
+    )
+
+
+def terms_of(options: RentOrBuyOptions) -> RentOrBuyTerms:
+    """The terms of a request: rent of its offer, hours of its utilisation, power of its device."""
+    return RentOrBuyTerms(
+        price_usd=options.price,
+        rent_usd_per_hour=hourly_rent(options.rent, options.offer),
+        relative_performance=options.relative_performance,
+        hours_per_year=hours_of_use(options.hours_per_year, options.utilisation),
+        watts=power_draw(options.watts, options.device),
+        usd_per_kwh=options.usd_per_kwh,
+        pue=options.pue,
+        hosting_usd_per_year=options.hosting,
+        resale_usd=options.resale,
+        resale_after_years=options.resale_after / YEAR,
+        discount_rate=options.discount_rate,
     )
 
 
@@ -198,15 +216,15 @@ def power_draw(watts: float | None, devices: str | None) -> float:
     return device(name).tdp_watts * int(count or 1)
 
 
-def _rent_per_owned_hour(request: RentOrBuyRequest) -> float:
+def _rent_per_owned_hour(request: RentOrBuyTerms) -> float:
     return request.rent_usd_per_hour / request.relative_performance
 
 
-def _electricity_per_hour(request: RentOrBuyRequest) -> float:
+def _electricity_per_hour(request: RentOrBuyTerms) -> float:
     return request.watts / 1000 * request.pue * request.usd_per_kwh
 
 
-def _net_price(request: RentOrBuyRequest) -> float:
+def _net_price(request: RentOrBuyTerms) -> float:
     discount = (1 + request.discount_rate) ** request.resale_after_years
     return request.price_usd - request.resale_usd / float(discount)
 
@@ -227,7 +245,7 @@ def _years_of_present_value(present_value: float, discount_rate: float) -> float
     return -math.log1p(-lost) / log_growth if lost < 1 else None
 
 
-def _break_even(request: RentOrBuyRequest) -> BreakEven:
+def _break_even(request: RentOrBuyTerms) -> BreakEven:
     saved_per_hour = _rent_per_owned_hour(request) - _electricity_per_hour(request)
     saved_per_year = saved_per_hour * request.hours_per_year - request.hosting_usd_per_year
     years = None
@@ -241,7 +259,7 @@ def _break_even(request: RentOrBuyRequest) -> BreakEven:
     )
 
 
-def _verdict(request: RentOrBuyRequest, here: BreakEven) -> str:
+def _verdict(request: RentOrBuyTerms, here: BreakEven) -> str:
     if here.hours is None or here.years is None:
         return f"rent: at {request.hours_per_year:,.0f} h a year owning never pays for itself"
     if request.resale_after_years and here.years > request.resale_after_years:
@@ -252,7 +270,7 @@ def _verdict(request: RentOrBuyRequest, here: BreakEven) -> str:
     return f"buy if you will use it for more than {here.hours:,.0f} h ({here.years:.1f} years), else rent"
 
 
-def _curves(request: RentOrBuyRequest, here: BreakEven, points: int = 61) -> CostCurves:
+def _curves(request: RentOrBuyTerms, here: BreakEven, points: int = 61) -> CostCurves:
     span_years = 2 * here.years if here.years is not None else max(5.0, 2 * request.resale_after_years)
     years = [span_years * index / (points - 1) for index in range(points)]
     worth = [_present_value_of_one_a_year(year, request.discount_rate) for year in years]

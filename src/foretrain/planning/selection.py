@@ -21,42 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.planning.options import Limits
 from foretrain.probability import probability_within
-
-EVEN = 0.5
-"""By default a plan meets a limit if its median does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Deadline and budget of a job, and the probability with which they must be met."""
-
-    deadline_seconds: float | None = None
-    budget_usd: float | None = None
-    confidence: float = EVEN
-
-    def __post_init__(self) -> None:
-        for name in ("deadline_seconds", "budget_usd"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise InvalidRequest(f"`{name.split('_')[0]}` must be above 0, got {value:g}")
-        if not 0 < self.confidence < 1:
-            raise InvalidRequest(f"`confidence` must be between 0 and 1, got {self.confidence:g}")
-
-    @property
-    def any(self) -> bool:
-        """Whether there is a limit."""
-        return self.deadline_seconds is not None or self.budget_usd is not None
-
-    @property
-    def deadline(self) -> float:
-        """Seconds; infinite without a deadline."""
-        return math.inf if self.deadline_seconds is None else self.deadline_seconds
-
-    @property
-    def budget(self) -> float:
-        """USD; infinite without a budget."""
-        return math.inf if self.budget_usd is None else self.budget_usd
 
 
 @dataclass(frozen=True)
@@ -122,16 +88,16 @@ def select(of: Numbers, limits: Limits) -> Selection:
     seconds, usd = of.middle
     in_time, in_budget = (
         probability_within(column[:, 0], column[:, 1], column[:, 2], limit, of.within) * of.fitting
-        for column, limit in ((of.seconds, limits.deadline), (of.usd, limits.budget))
+        for column, limit in ((of.seconds, limits.most_seconds), (of.usd, limits.most_usd))
     )
     both = probability_of_both(in_time, in_budget)
     allowed = np.flatnonzero(both >= limits.confidence)
     cheapest = _first(allowed, np.lexsort((seconds[allowed], usd[allowed])))
     fastest = _first(allowed, np.lexsort((usd[allowed], seconds[allowed])))
     middle = knee(seconds, usd)
-    if limits.deadline_seconds is not None:
+    if limits.deadline is not None:
         chosen = cheapest
-    elif limits.budget_usd is not None:
+    elif limits.budget is not None:
         chosen = fastest
     else:
         chosen = middle
@@ -154,7 +120,7 @@ def _first(allowed: Indices, order: Indices) -> int | None:
 
 def _nearest(both: Floats, seconds: Floats, usd: Floats, limits: Limits) -> int:
     """The plan most likely to meet the limits; of equals the one that exceeds them least."""
-    excess = np.maximum(seconds / limits.deadline, usd / limits.budget)
+    excess = np.maximum(seconds / limits.most_seconds, usd / limits.most_usd)
     return int(np.lexsort((excess, -np.round(both, 3)))[0])
 
 
@@ -187,7 +153,7 @@ class Reason:
 
 def pareto_front(seconds: ArrayLike, usd: ArrayLike) -> Indices:
     """The indices nothing dominates, fastest first (equals by index); exact, O(n log n)."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     order = np.lexsort((money, times))
     times, money = times[order], money[order]
     # Within one time the first is the cheapest; it counts if it is cheaper than everything faster.
@@ -199,7 +165,7 @@ def pareto_front(seconds: ArrayLike, usd: ArrayLike) -> Indices:
 
 def knee(seconds: ArrayLike, usd: ArrayLike) -> int:
     """The alternative of the least time x cost; of equals the cheapest, then the fastest."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     if not len(times):
         raise InvalidRequest("a knee needs at least one alternative")
     return int(np.lexsort((times, money, times * money))[0])
@@ -209,7 +175,7 @@ def cheapest_within(
     seconds: ArrayLike, usd: ArrayLike, deadline: float = math.inf, budget: float = math.inf
 ) -> int | None:
     """The cheapest that takes at most `deadline` seconds (of equals the fastest), or None."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     return _first_allowed(np.lexsort((times, money)), (times <= deadline) & (money <= budget))
 
 
@@ -217,7 +183,7 @@ def fastest_within(
     seconds: ArrayLike, usd: ArrayLike, budget: float = math.inf, deadline: float = math.inf
 ) -> int | None:
     """The fastest that costs at most `budget` USD (of equals the cheapest), or None."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     return _first_allowed(np.lexsort((money, times)), (times <= deadline) & (money <= budget))
 
 
@@ -234,7 +200,7 @@ def reasons(
     seconds: ArrayLike, usd: ArrayLike, deadline: float = math.inf, budget: float = math.inf
 ) -> tuple[Reason, ...]:
     """The verdict on every alternative, in order, and by how much it lost."""
-    times, money = _checked(seconds, usd)
+    times, money = _check_limits(seconds, usd)
     front = pareto_front(times, money)
     on_front = np.isin(np.arange(len(times)), front)
     # Along the front cost falls as time rises, so the last that is no slower is the cheapest of these.
@@ -263,7 +229,7 @@ def _first_allowed(order: Indices, allowed: NDArray[np.bool_]) -> int | None:
     return int(ranked[0]) if len(ranked) else None
 
 
-def _checked(seconds: ArrayLike, usd: ArrayLike) -> tuple[Floats, Floats]:
+def _check_limits(seconds: ArrayLike, usd: ArrayLike) -> tuple[Floats, Floats]:
     times, money = np.asarray(seconds, float), np.asarray(usd, float)
     if times.ndim != 1 or times.shape != money.shape:
         raise InvalidRequest(f"one time and one cost per alternative; got {times.shape} and {money.shape}")

@@ -38,8 +38,8 @@ from foretrain.jobs.job import Job, JobTime, Steps, billed_job, evaluated_each_e
 from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Excluded, Machines, Shape
+from foretrain.prediction.resolving import resolve
 from foretrain.prediction.scenario import model_flop, peak_of
-from foretrain.prediction.strategies.mixed_precision import on_devices
 from foretrain.units import HOUR
 from foretrain.workloads.graph import Graph, state_bytes
 from foretrain.workloads.workload import Workload
@@ -114,7 +114,7 @@ def _bounds(
             best[each.shape] = NoConfiguration("parameters and optimizer state alone do not fit")
             continue
         try:
-            step = step_in(on_devices(workload, (hardware.device,)).options.precision)
+            step = step_in(resolve(workload, (hardware.device,)).options.precision)
             seconds = flop / (peak_of(step, hardware.device) * hardware.devices)
         except MissingData as error:
             best[each.shape] = NoConfiguration(str(error))

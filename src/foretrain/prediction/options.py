@@ -28,7 +28,7 @@ def strategy_help() -> str:
     """How strategies are written, as their registry lists them."""
     from foretrain.prediction.strategies.strategy import forms
 
-    return f"{forms()}."
+    return f"Parallel strategy: {forms()}."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from foretrain.estimates import Estimate
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
 from foretrain.prediction.advice.remedies import MemoryRemedy, layout_text, remedies
-from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of, resized
+from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
@@ -39,6 +39,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import Knowledge, only_precision
 from foretrain.prediction.options import Parallelism
+from foretrain.prediction.resolving import PRECISION, WEIGHTS, fixed_precision, resolve
 from foretrain.prediction.scenario import (
     Evaluation,
     Scenario,
@@ -51,7 +52,6 @@ from foretrain.prediction.scenario import (
 )
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.spread import KnowledgeClass
-from foretrain.prediction.strategies.mixed_precision import PRECISION, WEIGHTS, fixed_precision, on_devices
 from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
@@ -61,7 +61,7 @@ _MANY_CALLS = 5_000
 """Graphs with more calls: on many devices the largest batch is extrapolated; simulating takes seconds."""
 _NEARBY = 16
 """Batches up to this multiple of the present one are extrapolated unchecked."""
-_MAX_REFINEMENTS = 4
+_MAX_REFINEMENTS = 4  # each estimates the memory of another batch
 _CLOSE = 0.02
 """Bounds of the largest batch this close together are close enough."""
 _MAX_DEVICE_DOUBLINGS = 3
@@ -72,8 +72,9 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
     """What a training step takes; `Infeasible` if no configuration satisfies the scenario."""
     devices = [group.device for group in scenario.cluster.groups]
     only = only_precision(scenario.cost_model, devices[0])
-    workload = on_devices(scenario.workload, devices, only)
-    answer = _predicted(replace(scenario, workload=fixed_precision(workload)))
+    usual = resolve(scenario.workload, devices) if only is None else scenario.workload
+    workload = fixed_precision(usual, only)
+    answer = _predicted(replace(scenario, workload=workload))
     if isinstance(answer, Infeasible) or PRECISION not in scenario.workload.left_open:
         return answer
     on = " and ".join(dict.fromkeys(device.id for device in devices))
@@ -85,7 +86,7 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
 def evaluated(scenario: Scenario) -> Evaluation:
     """The step of a scenario on equal nodes whose strategy is given, without an answer around it."""
     hardware = scenario.cluster.groups[0]
-    workload = fixed_precision(on_devices(scenario.workload, (hardware.device,)))
+    workload = fixed_precision(resolve(scenario.workload, (hardware.device,)))
     model = cost_model(scenario.cost_model, workload)
     context = step_context(workload, hardware, scenario.parallelism, model, scenario.input)
     return evaluate(context, configured(context, scenario.parallelism))
@@ -119,7 +120,7 @@ def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasi
     """The same answer with the fewest devices on which a layout fits, if a few doublings are enough."""
     for doubling in range(1, _MAX_DEVICE_DOUBLINGS + 1):
         try:
-            larger = resized(context, context.hardware.devices << doubling)
+            larger = resize(context, context.hardware.devices << doubling)
             ranking = _ranking(scenario, larger)
         except ForetrainError:  # unknown network, or a global batch that does not divide
             break

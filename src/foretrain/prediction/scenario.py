@@ -28,6 +28,7 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.resolving import resolve, storage_of
 from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.step.offload import offload_estimate, paging_estimate
@@ -35,7 +36,6 @@ from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, pa
 from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.mixed_precision import on_devices, under
 from foretrain.prediction.strategies.strategy import AUTO, strategy_of
 from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
 from foretrain.workloads.graph import Graph
@@ -203,7 +203,7 @@ def step_context(
     input_options: InputOptions,
 ) -> StepContext:
     """A workload on equal nodes, in the usual precision of their devices unless it was given."""
-    workload = on_devices(workload, (hardware.device,))
+    workload = resolve(workload, (hardware.device,))
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
     environment = StepEnvironment(hardware.device, network_of(hardware, links, network), cost_model)
     jitter = jitter_on(parallelism, hardware.device)
@@ -271,7 +271,8 @@ def evaluate(
     context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph | None = None
 ) -> Evaluation:
     """The step of a workload in one configuration; `executed`, if given, is its micro-batch."""
-    context = replace(context, workload=under(context.workload, configuration.layout))
+    workload = resolve(context.workload, storage=storage_of(configuration.layout))
+    context = replace(context, workload=workload)
     _refuse_impossible(context.workload.options, configuration)
     executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
     graph = executed.graph

@@ -49,7 +49,7 @@ from foretrain.facts.devices import Device
 
 Floats = NDArray[np.float64]
 
-_SCORES = np.arange(-14.0, 14.0, 0.01)
+_SCORES = np.arange(-14.0, 14.0, 0.01)  # normal scores: e^(-14²/2) is below `_NEGLIGIBLE`
 _POINTS = 801
 _NEGLIGIBLE = 60.0
 """Densities below e^-60 of the peak are ignored."""
@@ -229,7 +229,7 @@ def simulated_first_k(
     return Simulated(float(each.mean()), float(each.std(ddof=1) / math.sqrt(_REPLICAS)))
 
 
-_LATTICE = 2048
+_LATTICE = 2048  # a power of two, for the FFTs
 _LEFT_OVER = 1e-7
 """The lattice is extended while the probability that T_K lies beyond it exceeds this."""
 

@@ -72,7 +72,7 @@ class Timeline:
         """The spans in which at least one of the streams is busy."""
         selected = set(streams)
         indices = [index for index, task in enumerate(self.tasks) if task.stream in selected]
-        return merged(np.stack([self.starts[indices], self.ends[indices]], axis=1))
+        return merge_spans(np.stack([self.starts[indices], self.ends[indices]], axis=1))
 
     def busy_seconds(self, stream: Stream) -> float:
         """Total time a stream is busy."""
@@ -110,7 +110,7 @@ def simulate(tasks: Sequence[Task]) -> Timeline:
     return Timeline(tuple(tasks), np.array(starts), np.array(ends))
 
 
-def merged(spans: Spans) -> Spans:
+def merge_spans(spans: Spans) -> Spans:
     """The spans with those that overlap or touch joined."""
     spans = spans[spans[:, 1] > spans[:, 0]]
     if not len(spans):
@@ -141,7 +141,7 @@ def length(spans: Spans) -> float:
     return float((spans[:, 1] - spans[:, 0]).sum())
 
 
-_MICRO = 1e6
+_MICRO = 1e6  # Chrome traces count microseconds
 
 
 def chrome_trace(timeline: Timeline, title: str, device_names: tuple[str, ...] = ()) -> dict[str, Any]:

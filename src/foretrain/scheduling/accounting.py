@@ -132,7 +132,9 @@ def decision_times(seconds: Sequence[float]) -> DecisionTimes:
     return DecisionTimes(len(ordered), middle, late, ordered[-1])
 
 
-def finished(job: SubmittedJob, start: float, finish: float, ledger: Ledger, starts: int) -> JobOutcome:
+def outcome_of_completed(
+    job: SubmittedJob, start: float, finish: float, ledger: Ledger, starts: int
+) -> JobOutcome:
     """The outcome of a job that completed."""
     late = finish - job.deadline_seconds
     late = late if late > ON_TIME_SECONDS else 0.0

@@ -209,7 +209,7 @@ def read_times(file: Path, node_types: Collection[str]) -> dict[str, tuple[TimeE
     seen: dict[tuple[str, Configuration], str] = {}
     for place, cells in _csv_rows(file):
         job = cells.pop("job", None)
-        entry = _decoded(TimeEntry, cells, file, place)
+        entry = _decode_row(TimeEntry, cells, file, place)
         if job is None:
             raise InvalidData(str(file), f"{place}: `job` is required: the job that takes this time")
         try:
@@ -283,7 +283,7 @@ def _job_file(file: Path, rows: Iterator[tuple[str, dict[str, Any]]], predicted:
     more: dict[str, dict[str, Any]] = {}
     for place, cells in rows:
         given = {name: value for name, value in cells.items() if name in own or name not in predicted}
-        entry = _decoded(JobEntry, given, file, place)
+        entry = _decode_row(JobEntry, given, file, place)
         if entry.job in entries:
             problem = f"job {entry.job!r} stands in {places[entry.job]} already; name each job once"
             raise InvalidData(str(file), f"{place}: {problem}")
@@ -295,7 +295,7 @@ def _job_file(file: Path, rows: Iterator[tuple[str, dict[str, Any]]], predicted:
     return JobFile(str(file), tuple(entries.values()), more, places)
 
 
-def _decoded(cls: type[T], cells: Mapping[str, Any], file: Path, place: str) -> T:
+def _decode_row(cls: type[T], cells: Mapping[str, Any], file: Path, place: str) -> T:
     try:
         return build(cls, values(cls, cells))
     except InvalidRequest as reason:

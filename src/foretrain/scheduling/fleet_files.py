@@ -225,7 +225,7 @@ def _node_type(name: str, entry: NodeTypeEntry, is_owned: bool) -> NodeType:
         where = "is listed in `nodes`" if is_owned else "is not listed in `nodes`"
         raise InvalidRequest(f"`market` is {market.value}, but the type {where}, the nodes that are owned")
     if entry.offer is not None:
-        return _offered(name, entry, market)
+        return _node_type_of_offer(name, entry, market)
     if entry.gpu is None or entry.gpus is None:
         raise InvalidRequest("give `gpu` and `gpus`, or an `offer`")
     if entry.usd_per_hour is None and market is not Market.OWNED:
@@ -243,7 +243,7 @@ def _node_type(name: str, entry: NodeTypeEntry, is_owned: bool) -> NodeType:
     )
 
 
-def _offered(name: str, entry: NodeTypeEntry, market: Market) -> NodeType:
+def _node_type_of_offer(name: str, entry: NodeTypeEntry, market: Market) -> NodeType:
     """A node type of an offer: what is not given is taken from the facts."""
     assert entry.offer is not None
     if market is Market.OWNED:

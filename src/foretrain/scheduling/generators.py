@@ -247,7 +247,7 @@ def hybrid(nodes: int) -> Fleet:
     return Fleet({**cloud_types, **servers}, groups)
 
 
-def owned(nodes: int) -> Fleet:
+def owned_fleet(nodes: int) -> Fleet:
     """An owned heterogeneous cluster: nodes of 8 GTX 1080 Ti, 4 K80 and 4 M60, in turn.
 
     The costs of K80 and M60 nodes are those of the cloud types of that size.
@@ -340,7 +340,7 @@ def _families() -> Iterator[ProblemFamily]:
     when, arrivals = _ARRIVALS["mixed"]
     table = TableJobs(_LONG)
     yield ProblemFamily("hybrid", f"In-house servers and cloud nodes, {when}.", arrivals, table, hybrid)
-    yield ProblemFamily("owned", f"An owned heterogeneous cluster, {when}.", arrivals, table, owned)
+    yield ProblemFamily("owned", f"An owned heterogeneous cluster, {when}.", arrivals, table, owned_fleet)
 
 
 @cache

@@ -111,7 +111,7 @@ def _identity(each: Hardware) -> tuple[Any, ...]:
     return each.device.id, each.devices_per_node, each.nodes, node, each.links, each.network
 
 
-def _predicted(
+def _predict_times(
     training: Training, machines: list[Hardware], progress: Callable[[str], None]
 ) -> Iterable[Quantiles | str]:
     """The time of the job on each machine, or why it does not fit."""
@@ -154,7 +154,7 @@ def _job_seconds(training: Training, configuration: RunConfiguration, on: Hardwa
 # ---------------------------------------------------------------- kept on disk
 
 
-def _kept(training: Training, machines: Mapping[tuple[Any, ...], Hardware]) -> Path | None:
+def _cache_file(training: Training, machines: Mapping[tuple[Any, ...], Hardware]) -> Path | None:
     """Where the times on these machines are kept; None where what they depend on cannot be written down."""
     key = content_key(training.workload)
     if key is None or not isinstance(training.model, str):
@@ -169,7 +169,7 @@ def _kept(training: Training, machines: Mapping[tuple[Any, ...], Hardware]) -> P
         training.options,
         tuple(machines),
         _package(),
-        _learned(user_data_dir()),
+        _learned_state(user_data_dir()),
     )
     digest = hashlib.blake2b(repr(content).encode(), digest_size=20).hexdigest()
     return user_data_dir() / "job-times" / f"{digest}.json"
@@ -182,12 +182,12 @@ def _answers(
 
     A folder that cannot be written to costs speed, not correctness.
     """
-    file = _kept(training, machines)
+    file = _cache_file(training, machines)
     if file is not None:
         with suppress(OSError, ValueError, TypeError):
             stored = json.loads(file.read_text(encoding="utf-8"))
             return [each if isinstance(each, str) else Quantiles(*map(float, each)) for each in stored]
-    answers = list(_predicted(training, list(machines.values()), progress))
+    answers = list(_predict_times(training, list(machines.values()), progress))
     if file is not None:
         plain = [each if isinstance(each, str) else (each.p10, each.p50, each.p90) for each in answers]
         with suppress(OSError):
@@ -201,7 +201,7 @@ def _package() -> str:
     return _stamps(Path(__file__).resolve().parent.parent)
 
 
-def _learned(home: Path) -> str:
+def _learned_state(home: Path) -> str:
     """The same of what the user added that predictions use."""
     return "".join(_stamps(home / name) for name in _LEARNED)
 

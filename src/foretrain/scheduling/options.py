@@ -408,7 +408,7 @@ def table_of(state: State, places: Places, most_places: int) -> OptionTable:
         switch=np.add.outer([_move_seconds(each.switching) for each in jobs], cold),
         present=present,
         fixed=fixed,
-        useful=_padded(useful, seconds, most_places),
+        useful=_pad_places(useful, seconds, most_places),
     )
 
 
@@ -434,7 +434,7 @@ def _present(job: JobState, places: Places, state: State) -> int:
     )
 
 
-def _padded(useful: Sequence[tuple[int, ...]], seconds: Floats, most: int) -> Integers:
+def _pad_places(useful: Sequence[tuple[int, ...]], seconds: Floats, most: int) -> Integers:
     """Useful places of each job side by side; of more than `most`, some from the fastest to the slowest."""
     width = min(most, max((len(each) for each in useful), default=0))
     table = np.full((len(useful), max(width, 1)), -1, dtype=np.int64)

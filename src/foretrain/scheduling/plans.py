@@ -114,7 +114,7 @@ def plans_of(table: OptionTable, places: Places, groups: int, periods: Floats, d
             _change_at_deadline(useful, useful.starts(_spread(ends, detail.deadline_starts)), now=False),
             _change_at(useful, _spread(ends, detail.changes)),
         ]
-        parts = [_priced(block, useful, places, groups, periods) for block in blocks]
+        parts = [_price_plans(block, useful, places, groups, periods) for block in blocks]
     return Plans(
         cost=np.concatenate([part.cost for part in parts], axis=1),
         position=np.concatenate([part.position for part in parts]),
@@ -190,7 +190,7 @@ def _change_at(useful: _Useful, times: Floats) -> _Block:
     return _Block(one, two, start, middle, end, exist & (left > _ALMOST) & (at > before), now=True)
 
 
-def _priced(block: _Block, useful: _Useful, places: Places, groups: int, periods: Floats) -> Plans:
+def _price_plans(block: _Block, useful: _Useful, places: Places, groups: int, periods: Floats) -> Plans:
     valid = block.valid
     start, middle, end = (np.where(valid, each, 0.0) for each in (block.start, block.middle, block.end))
     index = np.maximum(useful.table.useful, 0)
@@ -203,9 +203,9 @@ def _priced(block: _Block, useful: _Useful, places: Places, groups: int, periods
     with np.errstate(invalid="ignore"):
         lateness = np.where(late > 0, useful.table.weight[:, None] * late, 0.0)
     cost = np.where(valid, usd + lateness, math.inf)
-    node_seconds = _used(first, start, middle, places, groups, periods)
+    node_seconds = _used_node_seconds(first, start, middle, places, groups, periods)
     if changes:
-        node_seconds += _used(second, middle, end, places, groups, periods)
+        node_seconds += _used_node_seconds(second, middle, end, places, groups, periods)
     change = (middle if changes else np.full(cost.shape, math.inf)) if block.now else start
     return Plans(
         cost=cost,
@@ -216,7 +216,7 @@ def _priced(block: _Block, useful: _Useful, places: Places, groups: int, periods
     )
 
 
-def _used(
+def _used_node_seconds(
     place: Integers, start: Floats, end: Floats, places: Places, groups: int, periods: Floats
 ) -> Floats:
     """Node-seconds by group and period."""

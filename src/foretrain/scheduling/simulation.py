@@ -22,7 +22,7 @@ from foretrain.scheduling.accounting import (
     Ledger,
     Outcome,
     decision_times,
-    finished,
+    outcome_of_completed,
 )
 from foretrain.scheduling.decision import Decision, NodeLoad, goes_on, nodes_by_job, place_loads
 from foretrain.scheduling.loop import Backend, Event, EventKind, LoopTurn, Policy, drive
@@ -325,7 +325,7 @@ class Simulation(Backend):
         self._stop(name)
         state = self._jobs.pop(name)
         start = self._first_start.pop(name)
-        self.outcomes[name] = finished(state.job, start, self._now, self.ledger, state.starts)
+        self.outcomes[name] = outcome_of_completed(state.job, start, self._now, self.ledger, state.starts)
         self.ledger.usd_by_job.pop(name, None)
         self.ledger.gpu_seconds_by_job.pop(name, None)
 

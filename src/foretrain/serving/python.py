@@ -10,12 +10,13 @@ understood, and nothing satisfies it.
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from foretrain.decoding import options
+from foretrain.decoding import Option, options
 from foretrain.errors import InvalidRequest
 from foretrain.serving import rendering, verbs
 from foretrain.serving.requests import (
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun
     from foretrain.convergence.forecast import Convergence
     from foretrain.facts.explanation import Explanation
-    from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.regression.layers import LayersAnswer
@@ -79,6 +80,42 @@ if TYPE_CHECKING:
     from foretrain.prediction.resources.pairing import PairAnswer
     from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.forecast import Schedule
+    from foretrain.serving.keywords import (
+        CalibrateRequestKeywords,
+        CalibrationRequestKeywords,
+        CampaignRequestKeywords,
+        CompareRunsRequestKeywords,
+        ConvergeRequestKeywords,
+        DeleteRunsRequestKeywords,
+        DevicesRequestKeywords,
+        ExportCalibrationRequestKeywords,
+        ExportRunsRequestKeywords,
+        GuideRequestKeywords,
+        ImportCalibrationRequestKeywords,
+        ImportRunsRequestKeywords,
+        LearnLayersRequestKeywords,
+        LearnRequestKeywords,
+        LearnResourcesRequestKeywords,
+        LinksRequestKeywords,
+        ListCalibrationsRequestKeywords,
+        ListRunsRequestKeywords,
+        MeasureRequestKeywords,
+        ModelsRequestKeywords,
+        OffersRequestKeywords,
+        PairRequestKeywords,
+        PlanRequestKeywords,
+        PredictRequestKeywords,
+        ProfileRequestKeywords,
+        RentOrBuyRequestKeywords,
+        ResourcesRequestKeywords,
+        RunRequestKeywords,
+        ScalingRequestKeywords,
+        ScheduleRequestKeywords,
+        ShowRunRequestKeywords,
+        SimulateRequestKeywords,
+        TraceRequestKeywords,
+        ValidateRequestKeywords,
+    )
     from foretrain.serving.verbs.calibrating import CalibrateAnswer, CalibrationAnswer, CalibrationList
     from foretrain.serving.verbs.learning import ResourcesLearned
     from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList
@@ -101,33 +138,56 @@ R = TypeVar("R", bound=Request)
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
+VERBS: dict[str, type[Request]] = {}
+"""The request of each verb, by its name."""
+
+
 def _keywords(cls: type[Request]) -> Callable[[Verb], Verb]:
-    """Show the options of a request as the keywords of a verb: in `help`, and where editors complete them."""
+    """Show the options of a request as keywords of a verb in `help` and in notebooks.
+
+    Type checkers and editors read the same from `serving.keywords`.
+    """
 
     def decorated(verb: Verb) -> Verb:
-        types = {each.name: each.type for each in fields(cls)}
+        VERBS[verb.__name__] = cls
         signature = inspect.signature(verb)
         kept = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        named = {each.name for each in kept}
         added = [
+            each for each in options(cls) if not each.positional and each.name not in signature.parameters
+        ]
+        parameters = [
             inspect.Parameter(
                 each.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=inspect.Parameter.empty if each.is_required else each.default,
-                annotation=types[each.name],
+                annotation=each.python,
             )
-            for each in options(cls)
-            if not each.positional and each.name not in named
+            for each in added
         ]
-        verb.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        verb.__signature__ = signature.replace(parameters=[*kept, *parameters])  # type: ignore[attr-defined]
+        verb.__doc__ = f"{inspect.cleandoc(verb.__doc__ or '')}\n\nKeywords:\n{_documented(cls, added)}"
         return verb
 
     return decorated
 
 
+def _documented(cls: type[Request], added: Sequence[Option]) -> str:
+    """A line for each option. What a registry lists is left to the command line, so that none is loaded."""
+    looked_up = f"as `foretrain {cls.VERB} --help` lists them."
+    texts = {each.name: each.help if isinstance(each.help, str) else looked_up for each in added}
+    return "\n".join(
+        textwrap.fill(f"{name}: {text}", 100, initial_indent="    ", subsequent_indent="        ")
+        for name, text in texts.items()
+    )
+
+
 @_keywords(PredictRequest)
 def predict(
-    model: str | torch.nn.Module | PredictRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+    model: str | torch.nn.Module | PredictRequest,
+    *,
+    inputs: Any = None,
+    loss: Any = None,
+    **options: Unpack[PredictRequestKeywords],
 ) -> JobPrediction | Infeasible:
     """Predict a training step, and the whole job if its length is given, on given hardware.
 
@@ -150,7 +210,11 @@ def predict(
 
 @_keywords(PlanRequest)
 def plan(
-    model: str | torch.nn.Module | PlanRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+    model: str | torch.nn.Module | PlanRequest,
+    *,
+    inputs: Any = None,
+    loss: Any = None,
+    **options: Unpack[PlanRequestKeywords],
 ) -> Frontier | Infeasible:
     """Find what to rent for a job: every offer that could run it, the Pareto front, and which to take.
 
@@ -166,7 +230,11 @@ def plan(
 
 @_keywords(TraceRequest)
 def trace(
-    model: str | torch.nn.Module | TraceRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+    model: str | torch.nn.Module | TraceRequest,
+    *,
+    inputs: Any = None,
+    loss: Any = None,
+    **options: Unpack[TraceRequestKeywords],
 ) -> Trace:
     """See what a training step consists of: parameters, FLOP, bytes, layers.
 
@@ -178,7 +246,7 @@ def trace(
 
 
 @_keywords(GuideRequest)
-def guide(*models: str | GuideRequest, **options: Any) -> Guide:
+def guide(*models: str | GuideRequest, **options: Unpack[GuideRequestKeywords]) -> Guide:
     """The buyer's guide: time, cost, memory and bottleneck of networks by hardware by batch size.
 
     >>> answer = ft.guide("mnist-cnn", on=["t4", "t4:2"], batch=[32, 64])
@@ -191,7 +259,7 @@ def guide(*models: str | GuideRequest, **options: Any) -> Guide:
 
 
 @_keywords(ConvergeRequest)
-def converge(log: str | Path | ConvergeRequest, **options: Any) -> Convergence:
+def converge(log: str | Path | ConvergeRequest, **options: Unpack[ConvergeRequestKeywords]) -> Convergence:
     """Predict when a training log reaches its target.
 
     >>> answer = ft.converge(example_log, target="loss=0.4")
@@ -202,7 +270,7 @@ def converge(log: str | Path | ConvergeRequest, **options: Any) -> Convergence:
 
 
 @_keywords(ScalingRequest)
-def scaling(timings: str | Path | ScalingRequest, **options: Any) -> ScalingAnswer:
+def scaling(timings: str | Path | ScalingRequest, **options: Unpack[ScalingRequestKeywords]) -> ScalingAnswer:
     """Predict all configurations of a job from a few timed ones.
 
     >>> answer = ft.scaling(example_timings)
@@ -214,7 +282,8 @@ def scaling(timings: str | Path | ScalingRequest, **options: Any) -> ScalingAnsw
 
 @_keywords(LearnRequest)
 def learn(
-    table: str | Path | Sequence[Mapping[str, Any]] | LearnRequest | None = None, **options: Any
+    table: str | Path | Sequence[Mapping[str, Any]] | LearnRequest | None = None,
+    **options: Unpack[LearnRequestKeywords],
 ) -> LearnAnswer:
     """Learn what runs take from a table of timings (a CSV file or rows as dicts), or from stored `runs`.
 
@@ -231,7 +300,9 @@ def learn(
 
 
 @_keywords(RentOrBuyRequest)
-def rent_or_buy(request: RentOrBuyRequest | None = None, **options: Any) -> RentOrBuy:
+def rent_or_buy(
+    request: RentOrBuyRequest | None = None, **options: Unpack[RentOrBuyRequestKeywords]
+) -> RentOrBuy:
     """After how many hours of use does owning a machine win?
 
     >>> answer = ft.rent_or_buy(price=8000, rent=1.5, relative_performance=0.7)
@@ -242,7 +313,9 @@ def rent_or_buy(request: RentOrBuyRequest | None = None, **options: Any) -> Rent
 
 
 @_keywords(SimulateRequest)
-def simulate(jobs: str | Path | SimulateRequest | None = None, **options: Any) -> Outcome | Comparison:
+def simulate(
+    jobs: str | Path | SimulateRequest | None = None, **options: Unpack[SimulateRequestKeywords]
+) -> Outcome | Comparison:
     """Simulate many jobs on a cluster over their whole horizon; several policies are compared.
 
     >>> answer = ft.simulate(generate="low", nodes=2, seed=1, policy=["fifo", "edf-packed"], bound=False)
@@ -253,7 +326,7 @@ def simulate(jobs: str | Path | SimulateRequest | None = None, **options: Any) -
 
 
 @_keywords(ScheduleRequest)
-def schedule(jobs: str | Path | ScheduleRequest, **options: Any) -> Schedule:
+def schedule(jobs: str | Path | ScheduleRequest, **options: Unpack[ScheduleRequestKeywords]) -> Schedule:
     """Decide once which jobs run where, and predict start, end and cost of all of them.
 
     >>> answer = ft.schedule(example_jobs, cluster=example_cluster, times=example_times, policy="edf-packed")
@@ -264,7 +337,7 @@ def schedule(jobs: str | Path | ScheduleRequest, **options: Any) -> Schedule:
 
 
 @_keywords(RunRequest)
-def run(jobs: str | Path | RunRequest, **options: Any) -> RealRun:
+def run(jobs: str | Path | RunRequest, **options: Unpack[RunRequestKeywords]) -> RealRun:
     """Run jobs for real, on this machine, a Ray cluster or a Slurm cluster, until all have ended.
 
     A schedule of the same `name` is resumed: no job is started twice or lost.
@@ -273,7 +346,9 @@ def run(jobs: str | Path | RunRequest, **options: Any) -> RealRun:
 
 
 @_keywords(DevicesRequest)
-def list_devices(name: str | DevicesRequest | None = None, **options: Any) -> DeviceList:
+def list_devices(
+    name: str | DevicesRequest | None = None, **options: Unpack[DevicesRequestKeywords]
+) -> DeviceList:
     """What hardware is known: all of it, the variants of a family, or one device in full.
 
     >>> [device.id for device in ft.list_devices("t4").devices]
@@ -283,7 +358,9 @@ def list_devices(name: str | DevicesRequest | None = None, **options: Any) -> De
 
 
 @_keywords(OffersRequest)
-def list_offers(request: OffersRequest | None = None, **options: Any) -> OfferList | ImportReport:
+def list_offers(
+    request: OffersRequest | None = None, **options: Unpack[OffersRequestKeywords]
+) -> OfferList | ImportReport:
     """What machines cost to rent, every price with its date; `refresh` imports a newer price file instead.
 
     >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
@@ -293,7 +370,9 @@ def list_offers(request: OffersRequest | None = None, **options: Any) -> OfferLi
 
 
 @_keywords(LinksRequest)
-def list_links(request: LinksRequest | None = None, **options: Any) -> LinkList | TopologyAnswer:
+def list_links(
+    request: LinksRequest | None = None, **options: Unpack[LinksRequestKeywords]
+) -> LinkList | TopologyAnswer:
     """Links and networks with their rates; with a `topology` file, how the GPUs of that machine are joined.
 
     >>> {link.kind for link in ft.list_links(kind="nvlink").links}
@@ -303,7 +382,7 @@ def list_links(request: LinksRequest | None = None, **options: Any) -> LinkList 
 
 
 @_keywords(ModelsRequest)
-def list_models(request: ModelsRequest | None = None, **options: Any) -> ModelList:
+def list_models(request: ModelsRequest | None = None, **options: Unpack[ModelsRequestKeywords]) -> ModelList:
     """The models of the zoo, and what else can be given as a model.
 
     >>> [model.name for model in ft.list_models(search="mnist").models]
@@ -322,50 +401,64 @@ def explain(name: str | ExplainRequest) -> Explanation:
 
 
 @_keywords(ListRunsRequest)
-def list_runs(request: ListRunsRequest | None = None, **options: Any) -> RunList:
+def list_runs(request: ListRunsRequest | None = None, **options: Unpack[ListRunsRequestKeywords]) -> RunList:
     """The newest runs of the store, of a model, a device or a campaign."""
     return verbs.list_runs(_request(ListRunsRequest, request, options))
 
 
 @_keywords(ShowRunRequest)
-def show_run(id: str | ShowRunRequest, **options: Any) -> RunDetails:  # noqa: A002 - its name as an option
+def show_run(id: str | ShowRunRequest, **options: Unpack[ShowRunRequestKeywords]) -> RunDetails:  # noqa: A002 - its name as an option
     """One stored run: steps, resources, prediction beside measurement."""
     return verbs.show_run(_request(ShowRunRequest, id, options, "id"))
 
 
 @_keywords(CompareRunsRequest)
-def compare_runs(ids: Sequence[str] | CompareRunsRequest, **options: Any) -> RunComparison:
+def compare_runs(
+    ids: Sequence[str] | CompareRunsRequest, **options: Unpack[CompareRunsRequestKeywords]
+) -> RunComparison:
     """Stored runs side by side, with ratios to the first."""
     return verbs.compare_runs(_request(CompareRunsRequest, ids, options, "ids"))
 
 
 @_keywords(ExportRunsRequest)
-def export_runs(file: str | Path | ExportRunsRequest, **options: Any) -> RunsExported:
+def export_runs(
+    file: str | Path | ExportRunsRequest, **options: Unpack[ExportRunsRequestKeywords]
+) -> RunsExported:
     """Write stored runs to a CSV, Parquet or JSON file."""
     return verbs.export_runs(_request(ExportRunsRequest, file, options, "file"))
 
 
 @_keywords(ImportRunsRequest)
-def import_runs(file: str | Path | ImportRunsRequest, **options: Any) -> RunsImported:
+def import_runs(
+    file: str | Path | ImportRunsRequest, **options: Unpack[ImportRunsRequestKeywords]
+) -> RunsImported:
     """Add the runs of a file to the store, all or none of them."""
     return verbs.import_runs(_request(ImportRunsRequest, file, options, "file"))
 
 
 @_keywords(DeleteRunsRequest)
-def delete_runs(ids: Sequence[str] | DeleteRunsRequest | None = None, **options: Any) -> RunsDeleted:
+def delete_runs(
+    ids: Sequence[str] | DeleteRunsRequest | None = None, **options: Unpack[DeleteRunsRequestKeywords]
+) -> RunsDeleted:
     """Delete runs from the store, by their ids or all of a `campaign`, without asking."""
     return verbs.delete_runs(_request(DeleteRunsRequest, ids, options, "ids"))
 
 
 @_keywords(ValidateRequest)
-def validate(request: ValidateRequest | None = None, **options: Any) -> ValidateAnswer:
+def validate(
+    request: ValidateRequest | None = None, **options: Unpack[ValidateRequestKeywords]
+) -> ValidateAnswer:
     """Compare stored runs with the predictions made before them and with those of today."""
     return verbs.validate(_request(ValidateRequest, request, options))
 
 
 @_keywords(ResourcesRequest)
 def resources(
-    model: str | torch.nn.Module | ResourcesRequest, *, inputs: Any = None, loss: Any = None, **options: Any
+    model: str | torch.nn.Module | ResourcesRequest,
+    *,
+    inputs: Any = None,
+    loss: Any = None,
+    **options: Unpack[ResourcesRequestKeywords],
 ) -> ConsumptionAnswer | Infeasible:
     """Bursts and idle gaps of a step: what a worker uses over time, and what changes it.
 
@@ -378,7 +471,7 @@ def resources(
 
 
 @_keywords(PairRequest)
-def pair(*models: str | PairRequest, **options: Any) -> PairAnswer | Infeasible:
+def pair(*models: str | PairRequest, **options: Unpack[PairRequestKeywords]) -> PairAnswer | Infeasible:
     """Whether two jobs share a device and a link well.
 
     >>> answer = ft.pair("mnist-cnn", "voice-conv", on="t4")
@@ -391,67 +484,85 @@ def pair(*models: str | PairRequest, **options: Any) -> PairAnswer | Infeasible:
 
 
 @_keywords(MeasureRequest)
-def measure(command: Sequence[str] | MeasureRequest, **options: Any) -> Measured:
+def measure(command: Sequence[str] | MeasureRequest, **options: Unpack[MeasureRequestKeywords]) -> Measured:
     """Run a training command unchanged, watch its steps and resources, and store the run."""
     return verbs.measure(_request(MeasureRequest, command, options, "command"))
 
 
 @_keywords(CampaignRequest)
-def campaign(file: str | Path | CampaignRequest, **options: Any) -> CampaignTrials | CampaignAnswer:
+def campaign(
+    file: str | Path | CampaignRequest, **options: Unpack[CampaignRequestKeywords]
+) -> CampaignTrials | CampaignAnswer:
     """Run the trials of a campaign file that are not stored yet; with `dry_run` list them."""
     return verbs.campaign(_request(CampaignRequest, file, options, "file"))
 
 
 @_keywords(ProfileRequest)
-def profile(model: str | ProfileRequest, **options: Any) -> Profile:
+def profile(model: str | ProfileRequest, **options: Unpack[ProfileRequestKeywords]) -> Profile:
     """Measured times of operators and layers beside the predicted ones, run `here` or read from a `trace`."""
     return verbs.profile(_request(ProfileRequest, model, options, "model"))
 
 
 @_keywords(CalibrateRequest)
-def calibrate(timings: str | Path | CalibrateRequest | None = None, **options: Any) -> CalibrateAnswer:
+def calibrate(
+    timings: str | Path | CalibrateRequest | None = None, **options: Unpack[CalibrateRequestKeywords]
+) -> CalibrateAnswer:
     """Learn from your own timings, this machine (`here`), stored `runs` or a profiler's `trace`."""
     return verbs.calibrate(_request(CalibrateRequest, timings, options, "timings"))
 
 
 @_keywords(ListCalibrationsRequest)
-def list_calibrations(request: ListCalibrationsRequest | None = None, **options: Any) -> CalibrationList:
+def list_calibrations(
+    request: ListCalibrationsRequest | None = None, **options: Unpack[ListCalibrationsRequestKeywords]
+) -> CalibrationList:
     """All calibrations that correct predictions on this machine."""
     return verbs.list_calibrations(_request(ListCalibrationsRequest, request, options))
 
 
 @_keywords(CalibrationRequest)
-def show_calibration(name: str | CalibrationRequest, **options: Any) -> CalibrationAnswer:
+def show_calibration(
+    name: str | CalibrationRequest, **options: Unpack[CalibrationRequestKeywords]
+) -> CalibrationAnswer:
     """One calibration with what it was fitted on."""
     return verbs.show_calibration(_request(CalibrationRequest, name, options, "name"))
 
 
 @_keywords(CalibrationRequest)
-def forget_calibration(name: str | CalibrationRequest, **options: Any) -> CalibrationAnswer:
+def forget_calibration(
+    name: str | CalibrationRequest, **options: Unpack[CalibrationRequestKeywords]
+) -> CalibrationAnswer:
     """Remove a calibration and its effect on predictions."""
     return verbs.forget_calibration(_request(CalibrationRequest, name, options, "name"))
 
 
 @_keywords(ExportCalibrationRequest)
-def export_calibration(name: str | ExportCalibrationRequest, **options: Any) -> CalibrationAnswer:
+def export_calibration(
+    name: str | ExportCalibrationRequest, **options: Unpack[ExportCalibrationRequestKeywords]
+) -> CalibrationAnswer:
     """Write a calibration to a portable `file`."""
     return verbs.export_calibration(_request(ExportCalibrationRequest, name, options, "name"))
 
 
 @_keywords(ImportCalibrationRequest)
-def import_calibration(file: str | Path | ImportCalibrationRequest, **options: Any) -> CalibrationAnswer:
+def import_calibration(
+    file: str | Path | ImportCalibrationRequest, **options: Unpack[ImportCalibrationRequestKeywords]
+) -> CalibrationAnswer:
     """Validate and store a calibration file."""
     return verbs.import_calibration(_request(ImportCalibrationRequest, file, options, "file"))
 
 
 @_keywords(LearnLayersRequest)
-def learn_layers(profiles: Sequence[str] | LearnLayersRequest, **options: Any) -> LayersAnswer:
+def learn_layers(
+    profiles: Sequence[str] | LearnLayersRequest, **options: Unpack[LearnLayersRequestKeywords]
+) -> LayersAnswer:
     """Fit one line per layer type to profiles, and predict other profiles by it."""
     return verbs.learn_layers(_request(LearnLayersRequest, profiles, options, "profiles"))
 
 
 @_keywords(LearnResourcesRequest)
-def learn_resources(request: LearnResourcesRequest | None = None, **options: Any) -> ResourcesLearned:
+def learn_resources(
+    request: LearnResourcesRequest | None = None, **options: Unpack[LearnResourcesRequestKeywords]
+) -> ResourcesLearned:
     """Train the Inspector, which predicts bursts and idle gaps, on your own runs."""
     return verbs.learn_resources(_request(LearnResourcesRequest, request, options))
 
@@ -459,7 +570,12 @@ def learn_resources(request: LearnResourcesRequest | None = None, **options: Any
 def _with_source(
     cls: type[R], model: Any, inputs: Any, loss: Any, options: Mapping[str, Any]
 ) -> tuple[R, ModelSource | None]:
-    """The request, and the source of a module that was handed in."""
+    """The request, and the source of a module that was handed in.
+
+    `loss` is a function of a module's output; text is the option of that name.
+    """
+    if isinstance(loss, str):
+        options, loss = {**options, "loss": loss}, None
     if isinstance(model, str | Request):
         if inputs is not None or loss is not None:
             raise InvalidRequest("`inputs` and `loss` belong to a module; models by name have their own")

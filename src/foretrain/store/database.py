@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.store.failures import damaged
+from foretrain.store.failures import damaged_store
 from foretrain.store.opening import Database
 from foretrain.store.queries import RunQuery
 from foretrain.store.rows import (
@@ -116,7 +116,7 @@ class Store:
         query = query or RunQuery()
         try:
             with self._database.reading() as connection:
-                rows = _rows(connection, _selected(query))
+                rows = _rows(connection, _select_rows(query))
                 ids = [row["id"] for row in rows]
                 steps, sampled = (
                     _by_run(connection, table, ids) if with_series else {} for table in (worker_steps, series)
@@ -132,7 +132,7 @@ class Store:
                     for row in rows
                 ]
         except (ValueError, zlib.error) as error:  # an array, JSON, or a name that this version does not have
-            raise damaged(self.place, f"the data of a run cannot be decoded ({error})") from error
+            raise damaged_store(self.place, f"the data of a run cannot be decoded ({error})") from error
 
     def trials(self, campaign: str) -> dict[str, Status]:
         """The trials of a campaign that are stored, and how they ended."""
@@ -150,7 +150,7 @@ class Store:
             )
 
 
-def _selected(query: RunQuery) -> Select[Any]:
+def _select_rows(query: RunQuery) -> Select[Any]:
     columns = [
         *runs.c,
         *(

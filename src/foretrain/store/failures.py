@@ -37,7 +37,7 @@ def unwritable(place: str, reason: str) -> BackendFailed:
     )
 
 
-def damaged(place: str, reason: str) -> InvalidData:
+def damaged_store(place: str, reason: str) -> InvalidData:
     """The error of a store whose content cannot be read."""
     advice = (
         "restore a backup of the database"
@@ -65,7 +65,7 @@ def _code(error: BaseException | None) -> str:
 def _sentence(error: BaseException | None, place: str) -> ForetrainError:
     code, text = _code(error), " ".join(str(error).split())
     if code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-        return damaged(place, text)
+        return damaged_store(place, text)
     if code.startswith(("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_WRITE")) or code == "53100":
         return BackendFailed(
             f"the disk of the store {place} is full ({text}): nothing of this change was stored, what was "

@@ -12,7 +12,7 @@ from foretrain.errors import BackendFailed, InvalidRequest
 
 
 @contextmanager
-def held(file: Path, subject: str) -> Iterator[None]:
+def hold(file: Path, subject: str) -> Iterator[None]:
     """Hold the lock of a file; if another process holds it, the error names `subject` and that process.
 
     The kernel releases the lock when its process ends, however it ends: there are no stale locks. The file

@@ -23,7 +23,7 @@ from sqlalchemy.pool import NullPool
 
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.user_data import user_data_dir
-from foretrain.store.failures import BUSY_SECONDS, damaged, failures_as_sentences, is_busy, unwritable
+from foretrain.store.failures import BUSY_SECONDS, damaged_store, failures_as_sentences, is_busy, unwritable
 from foretrain.store.migrations import REVISIONS
 from foretrain.store.tables import VERSION_TABLE, metadata
 
@@ -66,12 +66,14 @@ class Database:
 
 def open_database(url: str | None = None) -> Database:
     """The database at a path or URL, with the newest schema."""
-    database = _connectable(_parsed(url or os.environ.get(VARIABLE) or str(user_data_dir() / "runs.sqlite")))
+    database = _connectable(
+        _parse_url(url or os.environ.get(VARIABLE) or str(user_data_dir() / "runs.sqlite"))
+    )
     _update_schema(database)
     return database
 
 
-def _parsed(text: str) -> URL:
+def _parse_url(text: str) -> URL:
     if "://" not in text:
         return URL.create("sqlite", database=str(Path(text).expanduser().absolute()))
     try:
@@ -82,7 +84,7 @@ def _parsed(text: str) -> URL:
     if kind in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     if kind == "sqlite" and url.database and url.database != ":memory:":
-        return _parsed(url.database)
+        return _parse_url(url.database)
     raise InvalidRequest(f"no store of the kind {url.drivername!r}; it must be {FORMS}")
 
 
@@ -154,7 +156,7 @@ def _update_schema(database: Database) -> None:
         try:
             _migrate(connection)
         except ValueError as error:  # of a decoder; the transaction is rolled back
-            raise damaged(database.place, f"its runs cannot be migrated ({error})") from error
+            raise damaged_store(database.place, f"its runs cannot be migrated ({error})") from error
 
 
 def _revision(connection: Connection, database: Database) -> str:
@@ -170,7 +172,7 @@ def _revision(connection: Connection, database: Database) -> str:
         return ""
     revision = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
     if revision is None:
-        raise damaged(database.place, f"its table {VERSION_TABLE} is empty")
+        raise damaged_store(database.place, f"its table {VERSION_TABLE} is empty")
     if revision not in REVISIONS:
         raise InvalidRequest(
             f"the store {database.place} was written by a newer foretrain (its schema is {revision}, this "

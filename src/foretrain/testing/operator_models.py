@@ -122,15 +122,15 @@ class OperatorModelSuite:
 
 def doubled(device: Device) -> Device:
     """The device with every figure of its speed and size doubled."""
-    return _scaled(device, lambda name: name in _SPEED_AND_SIZE or name.endswith("flop_per_second"))
+    return _scale_figures(device, lambda name: name in _SPEED_AND_SIZE or name.endswith("flop_per_second"))
 
 
 def with_twice_the_bandwidth(device: Device) -> Device:
     """The device with memory twice as fast, and nothing else."""
-    return _scaled(device, lambda name: name == "memory_bytes_per_second")
+    return _scale_figures(device, lambda name: name == "memory_bytes_per_second")
 
 
-def _scaled(device: Device, is_meant: Callable[[str], bool]) -> Device:
+def _scale_figures(device: Device, is_meant: Callable[[str], bool]) -> Device:
     facts = tuple(
         replace(fact, value=2 * fact.value)
         if is_meant(fact.quantity) and not isinstance(fact.value, str)

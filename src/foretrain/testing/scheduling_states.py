@@ -119,7 +119,7 @@ def random_state(random: Random, most_jobs: int = 14) -> State:
     ]
     jobs.sort(key=lambda job: job.submit_seconds)
     lost = frozenset(node for node in range(fleet.nodes) if random.random() < 0.1)
-    running, nodes = _started(random, jobs, fleet, lost, now)
+    running, nodes = _start_jobs(random, jobs, fleet, lost, now)
     states = {job.name: _job_state(random, job, running.get(job.name), now) for job in jobs}
     caps = random.choice((Caps(), Caps(), Caps({"ada": 5.0}), Caps(month_usd=50.0)))
     return State(
@@ -134,7 +134,7 @@ def random_state(random: Random, most_jobs: int = 14) -> State:
     )
 
 
-def _started(
+def _start_jobs(
     random: Random, jobs: Sequence[SubmittedJob], fleet: Fleet, lost: frozenset[int], now: float
 ) -> tuple[dict[str, Running], dict[int, NodeState]]:
     """Start some jobs on nodes that have room."""

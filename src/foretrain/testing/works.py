@@ -161,7 +161,7 @@ def _recurrents(kind: Kind, dtype: str) -> Iterator[Row]:
         yield tuple(recurrent(dtype, direction, 50, 32, h, 1) for h in SIZES)
 
 
-def streamed(
+def streaming_work(
     kind: Kind, dtype: str, direction: Direction, rows: int, length: int, over_batch: int = 0
 ) -> Work:
     """An operator that reads and writes `rows` x `length` elements."""
@@ -182,9 +182,9 @@ def streamed(
 def _streamed(kind: Kind, dtype: str) -> Iterator[Row]:
     for direction in _BACKWARD:
         for length in (1, 64, 768, 1000, 8192):
-            yield tuple(streamed(kind, dtype, direction, 16 * rows, length) for rows in SIZES)
+            yield tuple(streaming_work(kind, dtype, direction, 16 * rows, length) for rows in SIZES)
         if kind is Kind.NORMALISATION:
-            yield tuple(streamed(kind, dtype, direction, 64, 512 * n, over_batch=1) for n in SIZES)
+            yield tuple(streaming_work(kind, dtype, direction, 64, 512 * n, over_batch=1) for n in SIZES)
 
 
 _MAKERS: Mapping[Kind, Callable[[Kind, str], Iterator[Row]]] = {

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from foretrain.workloads.executed import ExecutedGraph, offloaded
-from foretrain.workloads.graph import Buffer, Call, Graph, Layer, Spec
+from foretrain.workloads.graph import Graph, Spec
 
 
 class NotDerivable(Exception):
@@ -58,6 +58,14 @@ class Family:
         """The graph at other values of the axes as it runs; kernels are chosen once for the family."""
         return ExecutedGraph(offloaded(self.at(values)), self._first)
 
+    def with_graph(self, graph: Graph) -> Family:
+        """The family of another graph on the same shapes; its dtypes hold at every corner."""
+        corners = tuple(
+            tuple(at._replace(dtype=spec.dtype) for at, spec in zip(corner, graph.specs, strict=True))
+            for corner in self.corners
+        )
+        return replace(self, graph=graph, corners=corners)
+
     @cached_property
     def _first(self) -> ExecutedGraph:
         return ExecutedGraph(offloaded(self.graph))
@@ -93,7 +101,7 @@ def family(axes: Sequence[RecordedAxis], graphs: Sequence[Graph]) -> Family:
     )
     return Family(
         axes=tuple(axes),
-        graph=_rebuilt(first, joint.corner(0), calls, buffers, layers),
+        graph=replace(first, specs=joint.corner(0), calls=calls, buffers=buffers, layers=layers),
         corners=tuple(joint.corner(index) for index in range(len(graphs))),
         counts=tuple((graph.samples, graph.tokens) for graph in graphs),
     )
@@ -116,16 +124,6 @@ class _JointSpecs:
     def corner(self, graph: int) -> tuple[Spec, ...]:
         """All specs as they are in one of the graphs."""
         return tuple(self._specs[graph][together[graph]] for together in self._numbers)
-
-
-def _rebuilt(
-    graph: Graph,
-    specs: tuple[Spec, ...],
-    calls: tuple[Call, ...],
-    buffers: tuple[Buffer, ...],
-    layers: tuple[Layer, ...],
-) -> Graph:
-    return replace(graph, specs=specs, calls=calls, buffers=buffers, layers=layers)
 
 
 def _check_same_structure(one: Graph, other: Graph) -> None:

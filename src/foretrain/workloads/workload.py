@@ -7,16 +7,17 @@ length differs, or are traced.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
 from foretrain.workloads.executed import ExecutedGraph, offloaded
 from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
-from foretrain.workloads.graph import Graph, Spec, with_options
+from foretrain.workloads.graph import Graph, with_options
 from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
 from foretrain.workloads.zoo import BuildOptions
 
@@ -39,7 +40,7 @@ class Workload:
     """A model as it will be trained on one device.
 
     `left_open` names options that were not given: `precision` is then the device default, `weights`
-    the default of the strategy (`prediction.strategies.mixed_precision`).
+    the default of the strategy (`prediction.resolving`).
     """
 
     source: ModelSource
@@ -111,18 +112,13 @@ def graph_at(workload: Workload, batch: int) -> Graph:
 
 @lru_cache(maxsize=RECENT)
 def _executed(entry: _Entry) -> ExecutedGraph:
-    if entry.workload.options.precision == "fp16":
-        twin = in_bf16(entry.workload)
-        return ExecutedGraph(in_fp16(executed_graph(twin).source))
-    if entry.workload.options.fp8_scaling is not None:
-        twin = without_scaling(entry.workload)
-        return ExecutedGraph(scaled_as(executed_graph(twin).source, entry.workload))
-    if entry.workload.options.attention in ATTENTION_KERNELS:
-        for twin in _torch_twins(entry.workload):
+    shared = _recorded_as(entry.workload)
+    if shared is not None:
+        for twin in shared.workloads:
             graph = executed_graph(twin).source
             if _has_fused_attention(graph):
                 break
-        return ExecutedGraph(with_attention_kernel(graph, entry.workload))
+        return ExecutedGraph(shared.change(graph))
     cached = cache.find(entry.key)
     if isinstance(cached, Graph):
         return ExecutedGraph(offloaded(cached))
@@ -172,18 +168,13 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
 
     None if the graph changes with the size in more than its shapes, so that every size must be traced.
     """
-    if workload.options.precision == "fp16":
-        twin = record_family(in_bf16(workload), seq_lens)
-        return None if twin is None else _family_in_fp16(twin)
-    if workload.options.fp8_scaling is not None:
-        twin = record_family(without_scaling(workload), seq_lens)
-        return None if twin is None else replace(twin, graph=scaled_as(twin.graph, workload))
-    if workload.options.attention in ATTENTION_KERNELS:
-        for each in _torch_twins(workload):
-            twin = record_family(each, seq_lens)
-            if twin is None or _has_fused_attention(twin.graph):
+    shared = _recorded_as(workload)
+    if shared is not None:
+        for twin in shared.workloads:
+            recorded = record_family(twin, seq_lens)
+            if recorded is None or _has_fused_attention(recorded.graph):
                 break
-        return None if twin is None else replace(twin, graph=with_attention_kernel(twin.graph, workload))
+        return None if recorded is None else recorded.with_graph(shared.change(recorded.graph))
     axes = (RecordedAxis("batch", *BATCHES), *((RecordedAxis("seq_len", *seq_lens),) if seq_lens else ()))
     entry = _key(workload, "family", seq_lens)
     cached = cache.find(entry)
@@ -212,48 +203,50 @@ def _derived(workload: Workload) -> ExecutedGraph | None:
         return None
 
 
-def in_bf16(workload: Workload) -> Workload:
-    """A workload in FP16 with BF16 in its place: the same calls on tensors of the same sizes."""
+class _SharedRecording(NamedTuple):
+    """Workloads, in order of preference, whose recorded graph another one has too, but for a `change`."""
+
+    workloads: tuple[Workload, ...]
+    change: Callable[[Graph], Graph]
+
+
+def _recorded_as(workload: Workload) -> _SharedRecording | None:
+    """What a workload is recorded as; None if as itself.
+
+    Tracing takes seconds to minutes, so workloads with the same calls share a recording: FP16 has the calls
+    of BF16 on tensors of the same sizes, every scaling of FP8 those of the framework's own, and every fused
+    kernel of attention those of PyTorch's. Some models have only eager attention in PyTorch (sinks, capped
+    scores) though other libraries have kernels for them: they are recorded with a fused one.
+    """
     options = workload.options
-    weights = "bf16" if options.weights == "fp16" else options.weights
-    gradients = "bf16" if options.gradients == "fp16" else options.gradients
-    twin = replace(options, precision="bf16", weights=weights, gradients=gradients)
-    return replace(workload, options=twin)
+    if options.precision == "fp16":
+        weights = "bf16" if options.weights == "fp16" else options.weights
+        gradients = "bf16" if options.gradients == "fp16" else options.gradients
+        brain = replace(options, precision="bf16", weights=weights, gradients=gradients)
+        return _SharedRecording((replace(workload, options=brain),), _in_fp16)
+    if options.fp8_scaling is not None:
+        plain = replace(workload, options=replace(options, fp8_scaling=None))
+        return _SharedRecording((plain,), partial(with_options, fp8_scaling=options.fp8_scaling))
+    if options.attention in ATTENTION_KERNELS:
+        picked = replace(options, attention="sdpa")
+        sizes = (replace(workload.sizes, attention=kind) for kind in ("sdpa", "flash"))
+        twins = tuple(replace(workload, sizes=each, options=picked) for each in sizes)
+        return _SharedRecording(twins, partial(with_attention_kernel, workload=workload))
+    return None
 
 
-def in_fp16(graph: Graph) -> Graph:
+def _in_fp16(graph: Graph) -> Graph:
     """A graph that was recorded in BF16, in FP16."""
     options = graph.options
     weights = "fp16" if options.weights == "bf16" else options.weights
     gradients = "fp16" if options.gradients == "bf16" else options.gradients
-    options = replace(options, precision="fp16", weights=weights, gradients=gradients)
-    return replace(graph, specs=_specs_in_fp16(graph.specs), options=options)
-
-
-def without_scaling(workload: Workload) -> Workload:
-    """A workload with its framework's scaling of FP8: the same calls as with every other."""
-    return replace(workload, options=replace(workload.options, fp8_scaling=None))
-
-
-def scaled_as(graph: Graph, workload: Workload) -> Graph:
-    """A graph that was recorded without a scaling of FP8, with that of a workload."""
-    return with_options(graph, fp8_scaling=workload.options.fp8_scaling)
-
-
-def with_torch_attention(workload: Workload) -> Workload:
-    """A workload with the attention that PyTorch picks, whose calls are those of every fused kernel."""
     return replace(
-        workload,
-        sizes=replace(workload.sizes, attention="sdpa"),
-        options=replace(workload.options, attention="sdpa"),
+        graph,
+        specs=tuple(
+            spec._replace(dtype="float16") if spec.dtype == "bfloat16" else spec for spec in graph.specs
+        ),
+        options=replace(options, precision="fp16", weights=weights, gradients=gradients),
     )
-
-
-def _torch_twins(workload: Workload) -> tuple[Workload, Workload]:
-    """A workload with PyTorch's attention, and with a fused one for models that have only eager attention
-    there (sinks, capped scores) though other libraries have kernels for them."""
-    twin = with_torch_attention(workload)
-    return twin, replace(twin, sizes=replace(twin.sizes, attention="flash"))
 
 
 def _has_fused_attention(graph: Graph) -> bool:
@@ -280,15 +273,6 @@ def with_attention_kernel(graph: Graph, workload: Workload) -> Graph:
         for call in graph.calls
     )
     return replace(graph, calls=calls)
-
-
-def _family_in_fp16(recorded: Family) -> Family:
-    corners = tuple(map(_specs_in_fp16, recorded.corners))
-    return replace(recorded, graph=in_fp16(recorded.graph), corners=corners)
-
-
-def _specs_in_fp16(specs: tuple[Spec, ...]) -> tuple[Spec, ...]:
-    return tuple(spec._replace(dtype="float16") if spec.dtype == "bfloat16" else spec for spec in specs)
 
 
 def content_key(workload: Workload) -> str | None:

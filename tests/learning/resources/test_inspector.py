@@ -21,7 +21,7 @@ from foretrain.learning.resources.options import (
     InspectorTraining,
 )
 from foretrain.learning.resources.samples import RESOURCES, TARGETS, ResourceSample
-from foretrain.learning.resources.training import folds_of, predicted, train_member
+from foretrain.learning.resources.training import folds_of, predict_targets, train_member
 from foretrain.store.runs import Floats, Resource
 
 INTERVAL = 0.025
@@ -40,7 +40,7 @@ def tiny(samples: Samples) -> Learned:
 
 def figures(inspector: Inspector, samples: Samples) -> Floats:
     scenes = [each.scene for each in samples]
-    return predicted(
+    return predict_targets(
         inspector.members,
         table_of(scenes, inspector.options, inspector.constants, inspector.interval_seconds),
     )
@@ -74,7 +74,7 @@ def test_the_same_seed_gives_the_same_member(samples: Samples) -> None:
     targets, models = np.array([each.targets for each in samples]), [each.model for each in samples]
     quick = InspectorTraining(epochs=5)
     first, second = (train_member(table, targets, models, TINY, quick, seed=4) for _ in range(2))
-    assert (predicted([first], table) == predicted([second], table)).all()
+    assert (predict_targets([first], table) == predict_targets([second], table)).all()
 
 
 def test_what_is_saved_predicts_the_same(samples: Samples, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_every_design_trains_and_predicts(options: InspectorOptions, samples: Sa
     member = train_member(
         table, targets, [each.model for each in samples], options, InspectorTraining(epochs=2), 0
     )
-    found = predicted([member], table)
+    found = predict_targets([member], table)
     assert found.shape == (len(samples), len(TARGETS))
     assert (found > 0).all()
 
@@ -159,7 +159,7 @@ def test_before_it_is_trained_an_inspector_repeats_the_timeline(samples: Samples
     targets = np.array([each.targets for each in samples])
     still = InspectorTraining(epochs=1)
     member = train_member(table, targets, [each.model for each in samples], TINY, still, 0)
-    assert predicted([member], table) == pytest.approx(table.figures)
+    assert predict_targets([member], table) == pytest.approx(table.figures)
 
 
 def test_too_few_runs_or_models_are_errors(samples: Samples) -> None:

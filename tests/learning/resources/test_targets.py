@@ -11,7 +11,7 @@ from foretrain.learning.resources.samples import (
     sample_interval_seconds,
     timeline_figures,
 )
-from foretrain.prediction.resources.bursts import constant, stacked
+from foretrain.prediction.resources.bursts import constant, stack_spans
 from foretrain.prediction.resources.worker_cycle import WorkerCycle
 from foretrain.store.runs import Resource, Run
 
@@ -27,10 +27,10 @@ def test_figures_of_a_cycle_by_hand() -> None:
     cycle = WorkerCycle(
         1.5,
         {
-            Resource.CPU: stacked([(0.0, 1.0, 1.0)], 1.5),
+            Resource.CPU: stack_spans([(0.0, 1.0, 1.0)], 1.5),
             Resource.MEMORY: constant(4e8, 1.5),
-            Resource.TRANSMIT: stacked([(1.0, 1.5, 30e6)], 1.5),
-            Resource.RECEIVE: stacked([], 1.5),
+            Resource.TRANSMIT: stack_spans([(1.0, 1.5, 30e6)], 1.5),
+            Resource.RECEIVE: stack_spans([], 1.5),
         },
         "",
     )

@@ -13,7 +13,7 @@ from foretrain.learning.scaling.configurations import (
     parse_placement,
     reference_batch,
 )
-from foretrain.learning.scaling.forms import FORMS, LEVEL, Form, form, overlapped
+from foretrain.learning.scaling.forms import FORMS, LEVEL, Form, form, overlap_seconds
 
 LOW, EVEN = -50.0, 0.0
 """Parameters: e^LOW is nothing; a share of e^EVEN is one half."""
@@ -35,9 +35,9 @@ def test_the_reference_batch_is_in_the_middle_of_ratios() -> None:
 
 def test_overlap_is_a_sum_at_one_end_and_the_longer_at_the_other() -> None:
     three, four = np.array([3.0]), np.array([4.0])
-    assert overlapped(LOW, three, four) == pytest.approx(7)
-    assert overlapped(0.0, three, four) == pytest.approx(5)
-    assert overlapped(99.0, three, four) == pytest.approx(4, rel=0.01)
+    assert overlap_seconds(LOW, three, four) == pytest.approx(7)
+    assert overlap_seconds(0.0, three, four) == pytest.approx(5)
+    assert overlap_seconds(99.0, three, four) == pytest.approx(4, rel=0.01)
 
 
 def test_physical_compute_is_fixed_and_per_sample() -> None:

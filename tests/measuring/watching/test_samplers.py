@@ -25,6 +25,17 @@ def run(code: str, **environment: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **environment})
 
 
+def network_of(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/ns/net").readlink())
+
+
+def wait_until_it_left(network: str, pid: int) -> None:
+    end = time.monotonic() + 30
+    while network_of(pid) == network:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def of(series: tuple[ResourceSeries, ...], resource: Resource) -> dict[int, ResourceSeries]:
     return {each.worker: each for each in series if each.resource is resource}
 
@@ -247,6 +258,8 @@ def test_the_network_of_a_namespace_belongs_to_the_worker_that_lives_there() -> 
             )
             for here, there in ((first, second), (second, first))
         ]
+        for worker in workers:  # a worker that is still on its way there would count as one of this machine
+            wait_until_it_left(network_of(os.getpid()), worker.pid)
         with Sampler([worker.pid for worker in workers], 0.05, gpus=lambda: None) as sampler:
             assert [worker.wait(timeout=60) for worker in workers] == [0, 0]
     sent = of(sampler.series(), Resource.TRANSMIT)

@@ -38,7 +38,7 @@ def test_two_models_of_one_kind_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     def both(*_: object) -> Iterator[OperatorModel]:
         yield from (MatrixModel(), SecondMatrixModel())
 
-    monkeypatch.setattr(pricing, "discovered", both)
+    monkeypatch.setattr(pricing, "discover", both)
     with pytest.raises(DuplicateName, match="'products' and 'matrix-again' both price linear, matmul"):
         pricing._models.__wrapped__("gpu", "foretrain")
 

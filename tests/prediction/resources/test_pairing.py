@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foretrain.prediction.resources.bursts import Signal, constant, stacked
+from foretrain.prediction.resources.bursts import Signal, constant, stack_spans
 from foretrain.prediction.resources.pairing import pairing
 from foretrain.prediction.resources.worker_cycle import WorkerCycle
 from foretrain.store.runs import Resource
@@ -27,11 +27,11 @@ def test_two_jobs_without_gaps_take_turns() -> None:
 
 def test_bursts_cost_nothing_in_the_gaps_of_the_other() -> None:
     """Bursts of half a cycle: together from the start they take twice as long; 0.4 apart they share 0.1."""
-    half = cycle(1.0, stacked([(0.0, 0.5, 0.5)], 1.0))
+    half = cycle(1.0, stack_spans([(0.0, 0.5, 0.5)], 1.0))
     pair = pairing(half, half)
     assert pair.most == pytest.approx((1.5, 1.5), rel=0.01)
     assert pair.least == pytest.approx((1.1, 1.1), rel=0.01)
-    apart = cycle(1.0, stacked([(0.5, 1.0, 0.5)], 1.0))
+    apart = cycle(1.0, stack_spans([(0.5, 1.0, 0.5)], 1.0))
     assert pairing(half, apart).least == pytest.approx((1.0, 1.0), rel=0.01)
 
 
@@ -50,7 +50,7 @@ def test_no_job_gets_faster_by_sharing() -> None:
     random = np.random.default_rng(3)
     for _ in range(5):
         jobs = [
-            cycle(float(period), stacked([(0.0, period * share, period * share)], float(period)))
+            cycle(float(period), stack_spans([(0.0, period * share, period * share)], float(period)))
             for period, share in zip(random.uniform(0.2, 2.0, 2), random.uniform(0.1, 1.0, 2), strict=True)
         ]
         slowdowns = pairing(jobs[0], jobs[1]).slowdowns

@@ -13,11 +13,11 @@ from foretrain.facts.hardware import hardware
 from foretrain.jobs.configurations import RunConfiguration, best_configuration
 from foretrain.jobs.length import length_of
 from foretrain.jobs.options import BatchLimits, LengthOptions
-from foretrain.planning.guide.guide import GuideRequest, guide
+from foretrain.planning.guide.guide import GuideProblem, guide
 from foretrain.planning.guide.machines import machines_named
 from foretrain.planning.launch_files._base import LaunchPlan
 from foretrain.planning.launch_files.catalogue import launch_file
-from foretrain.planning.plan import PlanRequest
+from foretrain.planning.plan import PlanProblem
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.options import strategy_help
@@ -183,7 +183,7 @@ def test_auto_considers_it() -> None:
 def test_plan_compares_it() -> None:
     assert TEXT in plan_words()
     length = LengthOptions(steps=1000)
-    assert TEXT in PlanRequest(VOICE, length).strategies
+    assert TEXT in PlanProblem(VOICE, length).strategies
     limits, jobs = BatchLimits(global_batch=80), length_of(length)
     assert jobs is not None
     chosen = best_configuration(workload("voice-linear"), hardware(ON), jobs, limits)
@@ -195,12 +195,12 @@ def test_plan_compares_it() -> None:
 
 def test_guide_fills_its_cells_with_it() -> None:
     machines = machines_named((ON,), ())
-    cells = guide(GuideRequest((workload("voice-linear"),), machines, (80,), strategy=TEXT)).models[0].cells
+    cells = guide(GuideProblem((workload("voice-linear"),), machines, (80,), strategy=TEXT)).models[0].cells
     figures = cells[0][0].figures
     assert figures is not None
     assert figures.run.step_seconds.p50 == pytest.approx(predicted(VOICE, ON, strategy=TEXT).step.seconds.p50)
     with pytest.raises(InvalidRequest, match=r"choose one of .*local-sgd"):
-        guide(GuideRequest((workload("voice-linear"),), machines, (80,), strategy="tp=4"))
+        guide(GuideProblem((workload("voice-linear"),), machines, (80,), strategy="tp=4"))
 
 
 def test_its_launchers_start_it_and_others_do_not() -> None:

@@ -276,7 +276,7 @@ def test_upsample_is_the_older_resize() -> None:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        (("GRU", normal(5, 2, 3), [normal(1, 12, 3), normal(1, 12, 4)], {"hidden_size": 4}), "resets before"),
+        (("GRU", normal(5, 2, 3), [normal(1, 12, 3), normal(1, 12, 4)], {"hidden_size": 4}), "reset=0"),
         (("RNN", normal(5, 2, 3), [normal(1, 4, 3), normal(1, 4, 4)],
             {"hidden_size": 4, "direction": "reverse"}), "direction 'reverse'"),
         (("RNN", normal(2, 5, 3), [normal(1, 4, 3), normal(1, 4, 4)],

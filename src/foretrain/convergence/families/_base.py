@@ -20,7 +20,7 @@ import numpy as np
 
 from foretrain.convergence.curves import Floats
 from foretrain.convergence.schedules import LearningRateSchedule
-from foretrain.registry import Registry, discovered
+from foretrain.registry import Registry, discover
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,6 @@ def mesh(*axes: Floats) -> Floats:
 @cache
 def families() -> Registry[CurveFamily]:
     """The families, by name."""
-    known = tuple(discovered(__name__, CurveFamily))  # type: ignore[type-abstract]
+    known = tuple(discover(__name__, CurveFamily))  # type: ignore[type-abstract]
     hint = f"Known: {', '.join(family.name for family in known)}"
     return Registry("curve family", known, name=lambda family: family.name, hint=hint)

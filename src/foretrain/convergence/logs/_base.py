@@ -101,17 +101,17 @@ def number(text: object, file: str, row: int, column: str) -> float:
     if text is None or isinstance(text, bool):
         return math.nan
     if isinstance(text, int | float):
-        return logged(float(text))
+        return read_value(float(text))
     word = str(text).strip()
     if not word:
         return math.nan
     try:
-        return logged(float(word))
+        return read_value(float(word))
     except ValueError:
         raise InvalidData(file, f"column {column!r} has {word!r}, which is not a number", row) from None
 
 
-def logged(value: float) -> float:
+def read_value(value: float) -> float:
     """A value as a log holds it: one that is not finite is infinite, since NaN stands for no value."""
     return value if math.isfinite(value) else math.inf
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from foretrain.convergence.logs._base import Log, LogReader, log_of_rows, logged
+from foretrain.convergence.logs._base import Log, LogReader, log_of_rows, read_value
 from foretrain.errors import InvalidData
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -95,7 +95,7 @@ def _scalars(event: bytes) -> tuple[int, dict[str, float]]:
         elif number == 5 and isinstance(value, bytes):
             for inner, item in _fields(value):
                 if inner == 1 and isinstance(item, bytes) and (scalar := _value(item)) is not None:
-                    scalars[scalar[0]] = logged(scalar[1])
+                    scalars[scalar[0]] = read_value(scalar[1])
     return step, scalars
 
 

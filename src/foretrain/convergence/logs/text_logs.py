@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from foretrain.convergence.logs._base import Log, LogReader, log_of_rows, logged, number
+from foretrain.convergence.logs._base import Log, LogReader, log_of_rows, number, read_value
 from foretrain.errors import InvalidData
 
 
@@ -127,7 +127,7 @@ def numbers(item: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
         if isinstance(value, Mapping):
             yield from numbers(value, f"{prefix}{key}/")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{prefix}{key}", logged(float(value))
+            yield f"{prefix}{key}", read_value(float(value))
 
 
 class TrainerState(LogReader):

@@ -23,7 +23,7 @@ from foretrain.learning.regression.columns import (
     PREDICTED,
     Feature,
 )
-from foretrain.learning.regression.learn import LEAST_TO_CHOOSE, fitted
+from foretrain.learning.regression.learn import LEAST_TO_CHOOSE, fit_technique
 from foretrain.learning.regression.model import Evidence, LearnedModel, is_model_file, load
 from foretrain.learning.regression.selection import RANDOM, judge
 from foretrain.learning.regression.table import TimingTable, read_table, sample_of
@@ -113,7 +113,7 @@ def timed_steps(
     technique = techniques()[_TECHNIQUE]
     if len(sample) >= LEAST_TO_CHOOSE:
         return LearnedSteps(
-            fitted(sample, judge(sample, RANDOM, [technique])[0]), source, network, given or {}
+            fit_technique(sample, judge(sample, RANDOM, [technique])[0]), source, network, given or {}
         )
     parameters = technique.grid()[0]
     model = LearnedModel(

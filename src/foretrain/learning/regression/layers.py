@@ -12,7 +12,6 @@ applications", SBAC-PAD 2018.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
+from foretrain.persisted import Malformed, read_json_object, restore
 from foretrain.prediction.operators.listing import Floats
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind
@@ -119,31 +119,33 @@ class LayersAnswer(Answer):
         return tuple((f"{row.model}, batch {row.batch}", f"{row.error:+.1%}") for row in self.predictions)
 
 
+@dataclass(frozen=True)
+class _SavedProfile:
+    """What of a profile is read: its layers are called works there."""
+
+    model: str
+    device: str
+    batch: int
+    traced_step_seconds: float
+    works: tuple[LayerTime, ...]
+
+    def __post_init__(self) -> None:
+        for each in self.works:
+            Phase(each.phase), Kind(each.kind)  # a ValueError for any other word
+
+
+_PROFILE = "a profile with layers (`foretrain profile --json`)"
+
+
 def read_profile(file: Path) -> LayerProfile:
     """The layers in a file that `foretrain profile --json` wrote."""
     if not file.is_file():
         raise MissingData(f"no profile {file}; `foretrain profile` makes one with `json`")
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-        layers = tuple(
-            LayerTime(
-                Phase(each["phase"]).value, Kind(each["kind"]).value, int(each["works"]),
-                float(each["operations"]), float(each["measured_seconds"]),
-                None if each["predicted_seconds"] is None else float(each["predicted_seconds"]),
-            )
-            for each in raw["works"]
-        )  # fmt: skip
-        return LayerProfile(
-            str(raw["model"]),
-            str(raw["device"]),
-            int(raw["batch"]),
-            float(raw["traced_step_seconds"]),
-            layers,
-        )
-    except (UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-        raise InvalidData(
-            str(file), f"is not a profile with layers (`foretrain profile --json`): {error}"
-        ) from error
+        saved = restore(_SavedProfile, read_json_object(file, _PROFILE))
+    except Malformed as error:
+        raise InvalidData(str(file), f"is not {_PROFILE}: {error}") from error
+    return LayerProfile(saved.model, saved.device, saved.batch, saved.traced_step_seconds, saved.works)
 
 
 def learn_layers(
@@ -164,7 +166,7 @@ def learn_layers(
         lines=lines,
         outside_share=outside_share,
         predictions=tuple(
-            _predicted(profile, lines, outside_share, complexity, is_fitted)
+            _predict_network(profile, lines, outside_share, complexity, is_fitted)
             for profiles, is_fitted in ((fitted, True), (others, False))
             for profile in profiles
         ),
@@ -207,7 +209,7 @@ def _line(layers: Sequence[LayerTime], complexity: str) -> LayerLine:
     return LayerLine(start_seconds=start, slope=slope, layers=len(layers))
 
 
-def _predicted(
+def _predict_network(
     profile: LayerProfile,
     lines: Mapping[str, LayerLine],
     outside_share: float,

@@ -125,14 +125,14 @@ def learn(
             f"give at least {LEAST_TO_CHOOSE}"
         )
     wanted = possible_splits(sample) if ALL in splits else tuple(dict.fromkeys(splits))
-    described = {split: _described(sample, split) for split in wanted}
+    described = {split: _describe_split(sample, split) for split in wanted}
     chosen, skipped = _applicable(sample, names)
     judged = {split: judge(sample, split, chosen, progress) for split in wanted}
     first = judged[wanted[0]]
-    ranking = tuple(_ranked(sample, each, judged) for each in first)
+    ranking = tuple(_rank_techniques(sample, each, judged) for each in first)
     best = first[0]
     progress(f"fitting {best.technique} to all rows")
-    model = fitted(sample, best, first_error=float(best.errors(sample).mean()))
+    model = fit_technique(sample, best, first_error=float(best.errors(sample).mean()))
     out = np.flatnonzero(np.isfinite(best.predicted))
     ratios = sample.measured[out] / np.maximum(best.predicted[out], 1e-300)
     return LearnAnswer(
@@ -159,7 +159,7 @@ def learn(
     )
 
 
-def fitted(sample: Sample, chosen: Judged, first_error: float | None = None) -> LearnedModel:
+def fit_technique(sample: Sample, chosen: Judged, first_error: float | None = None) -> LearnedModel:
     """The technique of a judgement fitted to all rows, with the interval of its rows left out."""
     p10, p90 = conformal_factors(sample.measured, chosen.predicted)
     return LearnedModel(
@@ -184,7 +184,7 @@ def _applicable(sample: Sample, names: Sequence[str]) -> tuple[tuple[Technique, 
     return kept, skipped
 
 
-def _ranked(sample: Sample, judged: Judged, by_split: Mapping[str, Sequence[Judged]]) -> Ranked:
+def _rank_techniques(sample: Sample, judged: Judged, by_split: Mapping[str, Sequence[Judged]]) -> Ranked:
     technique = techniques()[judged.technique]
     errors = {}
     for split, results in by_split.items():
@@ -206,7 +206,7 @@ def _ranked(sample: Sample, judged: Judged, by_split: Mapping[str, Sequence[Judg
     )
 
 
-def _described(sample: Sample, split: str) -> str:
+def _describe_split(sample: Sample, split: str) -> str:
     made = folds(sample, split)
     if split == RANDOM:
         return f"each row once, in {len(made)} parts"

@@ -62,7 +62,7 @@ def predicted_seconds(
     model: str, device_name: str, batch: int, gpus: int = 1, options: Mapping[str, Any] | None = None
 ) -> float:
     """The predicted step; on several GPUs of one node by data parallelism."""
-    typed = {name: _typed(value) for name, value in (options or {}).items()}
+    typed = {name: _convert_cell(value) for name, value in (options or {}).items()}
     typed.setdefault("precision", UNSTATED_PRECISION)
     workload = workload_of(WorkloadRequest(model=model, batch=batch, **typed))
     if gpus == 1:
@@ -95,7 +95,7 @@ def _whole(value: Any) -> int:
     return int(number)
 
 
-def _typed(value: Any) -> Any:
+def _convert_cell(value: Any) -> Any:
     """A cell as the option takes it: text of a CSV file as a number where it is one."""
     if isinstance(value, str) and value.strip().isdigit():
         return int(value)

@@ -187,7 +187,7 @@ def judge(
     results = []
     for number, technique in enumerate(chosen, 1):
         progress(f"{split}: {technique.name}, {number} of {len(chosen)}")
-        results.append(_judged(sample, split, outer, technique))
+        results.append(_judge_technique(sample, split, outer, technique))
     return tuple(sorted(results, key=lambda each: _rank(each.selection_error)))  # ties: in the order chosen
 
 
@@ -198,7 +198,7 @@ def _rank(error: float) -> float:
     return float(round_digits(np.array([round(error / _SAME_ERROR) * _SAME_ERROR]), 6)[0])
 
 
-def _judged(sample: Sample, split: str, outer: Sequence[Fold], technique: Technique) -> Judged:
+def _judge_technique(sample: Sample, split: str, outer: Sequence[Fold], technique: Technique) -> Judged:
     grid = technique.grid()
     inner = [(fold, inner_folds(sample.take(fold.train), split)) for fold in outer]
     tasks = {

@@ -147,13 +147,13 @@ def sample_of(
     table: TimingTable, target: str, features: Sequence[str] = (), drop_missing: bool = False
 ) -> Sample:
     """The sample of a table; `features` restricts the columns, and keeps those that look measured."""
-    chosen = _chosen(table, target, features)
+    chosen = _choose_columns(table, target, features)
     table, notes = _complete(table, (target, *chosen), drop_missing)
     measured = _numbers(table, target, table.columns[target])
     _check_target(table, target, measured)
     kept, dropped = _usable(table, chosen, bool(features))
     notes += dropped
-    schema, encoded = _encoded(kept)
+    schema, encoded = _encode_columns(kept)
     if not schema.features:
         raise InvalidRequest(
             f"{table.source}: no column but {target!r} varies; a regression needs one that does"
@@ -173,7 +173,7 @@ def sample_of(
     return _medians(sample)
 
 
-def _chosen(table: TimingTable, target: str, features: Sequence[str]) -> tuple[str, ...]:
+def _choose_columns(table: TimingTable, target: str, features: Sequence[str]) -> tuple[str, ...]:
     for name in (target, *features):
         if name not in table.columns:
             raise UnknownName(
@@ -192,7 +192,7 @@ def _complete(table: TimingTable, names: Sequence[str], drop: bool) -> tuple[Tim
     if not gaps:
         return table, ()
     listed = "; ".join(
-        f"{name!r} in {len(rows)} of {len(table)} rows ({_listed(table, rows)})"
+        f"{name!r} in {len(rows)} of {len(table)} rows ({_list_rows(table, rows)})"
         for name, rows in gaps.items()
     )
     if not drop:
@@ -214,12 +214,12 @@ def _is_missing(cell: Any) -> bool:
     return isinstance(cell, str) and cell.strip().casefold() in _MISSING
 
 
-def _listed(table: TimingTable, rows: Sequence[int]) -> str:
+def _list_rows(table: TimingTable, rows: Sequence[int]) -> str:
     shown = ", ".join(str(row + table.first_row) for row in rows[:_SHOWN])
     return f"row{'s' if len(rows) > 1 else ''} {shown}{', ...' if len(rows) > _SHOWN else ''}"
 
 
-def _parsed(cell: Any) -> float | None:
+def _parse_cell(cell: Any) -> float | None:
     if isinstance(cell, bool):
         return float(cell)
     try:
@@ -230,14 +230,14 @@ def _parsed(cell: Any) -> float | None:
 
 
 def _numbers(table: TimingTable, name: str, cells: Sequence[Any]) -> Floats:
-    values = [_parsed(cell) for cell in cells]
+    values = [_parse_cell(cell) for cell in cells]
     wrong = [row for row, value in enumerate(values) if value is None]
     if wrong:
         seen = ", ".join(repr(cells[row]) for row in wrong[:_SHOWN])
         raise InvalidData(
             table.source,
             f"{name!r} must hold numbers, but {len(wrong)} of {len(cells)} cells do not: {seen} "
-            f"({_listed(table, wrong)})",
+            f"({_list_rows(table, wrong)})",
         )
     return np.array(values, float)
 
@@ -248,7 +248,7 @@ def _check_target(table: TimingTable, target: str, measured: Floats) -> None:
         raise InvalidData(
             table.source,
             f"the target {target!r} must be above 0 (errors are relative); it is {measured[low[0]]:g} and "
-            f"less in {_listed(table, low)}",
+            f"less in {_list_rows(table, low)}",
         )
     if len(measured) > 1 and measured.max() <= measured.min() * (1 + 1e-12):
         raise InvalidRequest(
@@ -264,7 +264,7 @@ def _usable(
     kept, notes = {}, []
     for name in names:
         cells = table.columns[name]
-        is_number = [_parsed(cell) is not None for cell in cells]
+        is_number = [_parse_cell(cell) is not None for cell in cells]
         is_text = not any(is_number) or role_of(name) in TEXT_ROLES
         if not is_text:
             kept[name] = tuple(_numbers(table, name, cells).tolist())
@@ -282,7 +282,7 @@ def _usable(
     return kept, tuple(notes)
 
 
-def _encoded(columns: Mapping[str, tuple[Any, ...]]) -> tuple[Schema, Floats]:
+def _encode_columns(columns: Mapping[str, tuple[Any, ...]]) -> tuple[Schema, Floats]:
     """The schema of columns that vary, and the rows by it; devices get their figures."""
     plain = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     figured: list[dict[str, Any]] = [dict(with_device_figures(row)) for row in plain]

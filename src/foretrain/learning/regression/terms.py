@@ -178,7 +178,7 @@ def log_terms(sample: Sample, device: object = NAMED) -> tuple[Term, ...]:
     return (*logs, *indicators_of(sample, device))
 
 
-def formatted(coefficients: Sequence[float], terms: Sequence[Term]) -> str:
+def format_terms(coefficients: Sequence[float], terms: Sequence[Term]) -> str:
     """`0.01 + 0.002 · (batch)`, the constant first."""
     parts = [f"{coefficients[0]:.4g}"]
     for value, term in zip(coefficients[1:], terms, strict=True):

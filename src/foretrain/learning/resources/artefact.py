@@ -118,7 +118,7 @@ def load(file: Path) -> Inspector:
         raise InvalidData(str(file), f"is not JSON ({error})") from error
     _check(file, raw, weights)
     try:
-        return _decoded(raw, weights)
+        return _decode_inspector(raw, weights)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InvalidData(
             str(file), f"has incomplete or mismatched content ({error}); train again"
@@ -138,7 +138,7 @@ def _check(file: Path, raw: Any, weights: bytes) -> None:
         )
 
 
-def _decoded(raw: Mapping[str, Any], weights: bytes) -> Inspector:
+def _decode_inspector(raw: Mapping[str, Any], weights: bytes) -> Inspector:
     tensors: Mapping[str, Any] = _safetensors().load(weights)
     options = InspectorOptions(**raw["options"])
     members = tuple(

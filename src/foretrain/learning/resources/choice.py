@@ -48,11 +48,11 @@ def consumption(
             raise InvalidRequest(f"method {INSPECTOR}: {scene}; use method {TIMELINE}")
         return timeline_consumption(scenario, pace, scene, sample_seconds)
     inspector = load(own_file() if own_file().exists() else SHIPPED)
-    doubt, reason = _judged(inspector, scene)
+    doubt, reason = _judge_inspector(inspector, scene)
     if method == AUTO and doubt:
         return timeline_consumption(scenario, pace, doubt, sample_seconds)
     timeline = timeline_consumption(scenario, pace, reason if method == AUTO else "as asked", sample_seconds)
-    return inspected(timeline, inspector, scene)
+    return correct_timeline(timeline, inspector, scene)
 
 
 def _scene(pace: Evaluation) -> WorkerScene | str:
@@ -63,7 +63,7 @@ def _scene(pace: Evaluation) -> WorkerScene | str:
         return str(error)
 
 
-def _judged(inspector: Inspector, scene: WorkerScene) -> tuple[str, str]:
+def _judge_inspector(inspector: Inspector, scene: WorkerScene) -> tuple[str, str]:
     """Why the Inspector is not to be used, empty if it is; and why it is."""
     errors = inspector.by_strategy.get(scene.strategy)
     if errors is None:
@@ -77,12 +77,12 @@ def _judged(inspector: Inspector, scene: WorkerScene) -> tuple[str, str]:
     return (compared, "") if errors.inspector >= errors.timeline else ("", compared)
 
 
-def inspected(timeline: Consumption, inspector: Inspector, scene: WorkerScene) -> Consumption:
+def correct_timeline(timeline: Consumption, inspector: Inspector, scene: WorkerScene) -> Consumption:
     """The consumption as an Inspector corrects the timeline; what it does not predict stays as it is."""
-    from foretrain.learning.resources.training import predicted
+    from foretrain.learning.resources.training import predict_targets
 
     table = table_of([scene], inspector.options, inspector.constants, inspector.interval_seconds)
-    figures = predicted(inspector.members, table)[0]
+    figures = predict_targets(inspector.members, table)[0]
     cycle = scene.cycle(inspector.constants)
     has_network = scene.step.workers > 1
     resources = []
@@ -92,7 +92,7 @@ def inspected(timeline: Consumption, inspector: Inspector, scene: WorkerScene) -
             continue
         says = int(table.alternates[0, place])
         alternates = inspector.alternating[says, place] >= 0.5
-        resources.append(_corrected(before, place, figures, inspector, bool(alternates)))
+        resources.append(_correct_bursts(before, place, figures, inspector, bool(alternates)))
     note = f"trained on {inspector.provenance.get('runs')} runs of CPU workers"
     return replace(
         timeline,
@@ -104,7 +104,7 @@ def inspected(timeline: Consumption, inspector: Inspector, scene: WorkerScene) -
     )
 
 
-def _corrected(
+def _correct_bursts(
     before: ResourceBursts, place: int, figures: Floats, inspector: Inspector, alternates: bool
 ) -> ResourceBursts:
     assert before.resource is RESOURCES[place], "answers list the resources in the order of the targets"

@@ -38,14 +38,14 @@ class Scaling:
 
     def nodes(self, features: Floats) -> Floats:
         """Features of nodes, scaled."""
-        return _scaled(features, self.node_means, self.node_deviations)
+        return _scale(features, self.node_means, self.node_deviations)
 
     def others(self, features: Floats) -> Floats:
         """Features of settings and of the timeline, scaled."""
-        return _scaled(features, self.other_means, self.other_deviations)
+        return _scale(features, self.other_means, self.other_deviations)
 
 
-def _scaled(values: Floats, means: Floats, deviations: Floats) -> Floats:
+def _scale(values: Floats, means: Floats, deviations: Floats) -> Floats:
     scaled: Floats = np.clip((values - means) / deviations, -_LARGEST, _LARGEST)
     return scaled
 
@@ -84,7 +84,7 @@ def table_of(
     for scene in scenes:
         if id(scene.graph) not in places:
             places[id(scene.graph)] = len(graphs)
-            graphs.append(grouped(scene.graph, options))
+            graphs.append(group_operators(scene.graph, options))
     pairs = [scene.figures(constants, interval_seconds) for scene in scenes]
     figures, alternates = (np.array(column) for column in zip(*pairs, strict=True))
     timeline = np.concatenate([np.log(figures), alternates], axis=1) * options.uses_timeline
@@ -98,7 +98,7 @@ def table_of(
     )
 
 
-def grouped(graph: Graph, options: InspectorOptions) -> GroupedGraph:
+def group_operators(graph: Graph, options: InspectorOptions) -> GroupedGraph:
     """The grouped graph; each is computed once."""
     operators = sum(call.nature is not Nature.VIEW for call in graph.calls)
     nodes = {

@@ -18,7 +18,7 @@ from foretrain.learning.resources.artefact import Inspector, StrategyErrors
 from foretrain.learning.resources.inputs import SampleTable, table_of
 from foretrain.learning.resources.options import InspectorOptions, InspectorTraining, need_torch_geometric
 from foretrain.learning.resources.samples import METRICS, RESOURCES, TARGETS, ResourceSample
-from foretrain.learning.resources.training import Member, folds_of, predicted, train_member
+from foretrain.learning.resources.training import Member, folds_of, predict_targets, train_member
 from foretrain.learning.user_calibration.fitting import fit_constants
 from foretrain.learning.user_calibration.samples import RunSample
 from foretrain.prediction.step.cpu_workers import WorkerConstants
@@ -160,7 +160,7 @@ def predict_left_out(
             progress,
         )
         seconds += member.seconds
-        inspector[apart] = predicted([member], table.rows(apart))
+        inspector[apart] = predict_targets([member], table.rows(apart))
         timeline[apart] = table.figures[apart]
         mean[apart] = np.exp(_nan_means(np.log(targets[fitted])))
     return LeftOutModels(targets, inspector, timeline, mean, seconds)

@@ -69,7 +69,7 @@ def measured_targets(run: Run) -> Floats:
             if each.resource is resource and each.worker not in (NODE, run.environment.nodes)
         ]
         of_workers = [bursts for each in series if (bursts := bursts_of(within(each, window))) is not None]
-        rows.append(_averaged(resource, of_workers))
+        rows.append(_average_workers(resource, of_workers))
     return np.array(rows).ravel()
 
 
@@ -84,7 +84,7 @@ def sample_interval_seconds(runs: Iterable[Run]) -> float:
     return round(float(np.median(gaps)), 4)
 
 
-def _averaged(resource: Resource, of_workers: Sequence[Bursts]) -> list[float]:
+def _average_workers(resource: Resource, of_workers: Sequence[Bursts]) -> list[float]:
     alternating = [each for each in of_workers if each.pattern is Pattern.ALTERNATING]
     if 2 * len(alternating) < len(of_workers):
         alternating = []

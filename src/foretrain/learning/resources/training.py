@@ -158,7 +158,7 @@ def _stopping_split(models: Sequence[str], seed: int) -> tuple[Rows, Rows]:
     return np.flatnonzero(~is_apart), np.flatnonzero(is_apart)
 
 
-def predicted(members: Sequence[Member], table: SampleTable) -> Floats:
+def predict_targets(members: Sequence[Member], table: SampleTable) -> Floats:
     """The 12 targets of each sample: the timeline times the median of what the members correct."""
     import torch
 

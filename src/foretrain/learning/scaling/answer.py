@@ -195,7 +195,7 @@ def predict_scaling(request: ScalingProblem) -> ScalingAnswer:
         _model(fitted, request.timings, middle, source),
         _predictions(fitted, request.asked, request.timings, middle),
         suggest(fitted, request.asked, request.asked, request.timed, middle),
-        _compared(request) if request.form == ALL else (),
+        _compare_forms(request) if request.form == ALL else (),
         _notes(chosen, request),
     )
 
@@ -250,7 +250,7 @@ def _check(of: Form, timings: Sequence[Timing]) -> None:
         )
 
 
-def _compared(request: ScalingProblem) -> tuple[LeftOutErrors, ...]:
+def _compare_forms(request: ScalingProblem) -> tuple[LeftOutErrors, ...]:
     if len(request.timings) < 2:
         return ()
     usable = [of for of in FORMS.values() if _is_usable(of, request.timings)]

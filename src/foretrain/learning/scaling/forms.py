@@ -65,7 +65,7 @@ def share(logit: float) -> float:
     return float(1 / (1 + np.exp(-logit)))
 
 
-def overlapped(log_power: float, one: Floats, other: Floats) -> Floats:
+def overlap_seconds(log_power: float, one: Floats, other: Floats) -> Floats:
     """(one^p + other^p)^(1/p) with p = 1 + exp(log_power): their sum at p = 1, the longer one at p = ∞.
 
     p ends at 21, where the longer one alone is left to 3 %.
@@ -124,7 +124,7 @@ class Physical(Form):
         across = np.exp(between) * _ring(at.devices) * at.fullest**card * at.nodes**nodes
         across = across * np.where(at.nodes == 2, np.exp(two), 1.0)
         sync = np.where(at.nodes > 1, across, in_a_node)
-        log_seconds: Floats = level + np.log(overlapped(overlap, compute, sync))
+        log_seconds: Floats = level + np.log(overlap_seconds(overlap, compute, sync))
         return log_seconds
 
 
@@ -156,7 +156,7 @@ class Ring(Form):
         compute = at.relative_batch + np.exp(constant)
         passed = 2 * (at.devices - 1) / at.devices
         sync = np.where(at.nodes > 1, np.exp(network), np.exp(local)) * passed
-        log_seconds: Floats = level + np.log(overlapped(overlap, compute, sync))
+        log_seconds: Floats = level + np.log(overlap_seconds(overlap, compute, sync))
         return log_seconds
 
 
@@ -195,7 +195,7 @@ class Pollux(Form):
             np.exp(local) + np.exp(local_each) * more,
         )
         sync = np.where(at.devices > 1, sync, 0.0)
-        log_seconds: Floats = level + np.log(overlapped(min(overlap, _LOG_MOST), compute, sync))
+        log_seconds: Floats = level + np.log(overlap_seconds(min(overlap, _LOG_MOST), compute, sync))
         return log_seconds
 
 

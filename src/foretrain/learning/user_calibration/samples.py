@@ -85,7 +85,7 @@ def sample_of(run: Run) -> RunSample:
     unknown = setting.keys() - {*_WORKLOAD, *_PARALLELISM, *_OTHER}
     if unknown:
         raise InvalidRequest(f"its setting has {', '.join(sorted(unknown))}, which fits do not consider")
-    step, model, device, batch = _described(setting, run.environment.cores)
+    step, model, device, batch = _describe_setting(setting, run.environment.cores)
     check_plausible(run.summary.seconds, worker_time(step, prior().constants).seconds, "the measured step")
     made = run.prediction
     return RunSample(
@@ -99,7 +99,7 @@ def sample_of(run: Run) -> RunSample:
     )
 
 
-def _described(setting: dict[str, Any], cores: int) -> tuple[WorkerStep, str, str, int]:
+def _describe_setting(setting: dict[str, Any], cores: int) -> tuple[WorkerStep, str, str, int]:
     """What the time of a setting depends on, its model, its device and its batch."""
     machines = cluster(str(setting["on"]))
     if not machines.is_homogeneous:

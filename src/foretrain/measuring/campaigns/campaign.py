@@ -56,14 +56,14 @@ def _read_memory(value: Any) -> float:
 
 
 def _read_networks(value: Any) -> tuple[str, ...]:
-    names = texts().read(["none" if item is None else item for item in _listed(value)])
+    names = texts().read(["none" if item is None else item for item in _as_list(value)])
     for name in names:
         if name != UNCAPPED:
             parse_bandwidth(name)
     return tuple(names)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
@@ -112,7 +112,7 @@ class ModelEntry(Axes):
 
 
 def _read_models(value: Any) -> tuple[ModelEntry, ...]:
-    return tuple(entry for item in _listed(value) for entry in _entries(item))
+    return tuple(entry for item in _as_list(value) for entry in _entries(item))
 
 
 def _entries(item: Any) -> tuple[ModelEntry, ...]:

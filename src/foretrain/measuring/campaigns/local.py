@@ -38,7 +38,7 @@ _GRACE_SECONDS = 5
 
 def run_command(trial: Trial) -> TrialOutcome:
     """Run the command of a trial within its limits of time and memory."""
-    watched = watch(WatchRequest(command=limited(trial), setting=trial.setting, output_to_stderr=True))
+    watched = watch(WatchRequest(command=limit_command(trial), setting=trial.setting, output_to_stderr=True))
     watched.journal.unlink(missing_ok=True)
     run = run_of(watched.gathered)
     status, message = run.status, run.message
@@ -57,7 +57,7 @@ def run_command(trial: Trial) -> TrialOutcome:
     )
 
 
-def limited(trial: Trial) -> tuple[str, ...]:
+def limit_command(trial: Trial) -> tuple[str, ...]:
     """The command under `timeout` (coreutils) and, with a limit of memory, `prlimit` (util-linux)."""
     command = trial.words
     if trial.memory is not None:

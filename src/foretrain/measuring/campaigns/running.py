@@ -35,7 +35,7 @@ from foretrain.measuring.campaigns.trials import (
     run_of,
     trials_of,
 )
-from foretrain.store.locks import held
+from foretrain.store.locks import hold
 from foretrain.store.runs import PredictionMade, Run, Status
 
 Predict = Callable[[dict[str, Any]], PredictionMade | None]
@@ -100,7 +100,7 @@ class Forecast:
 def campaign_lock(campaign: str, store: str) -> Iterator[None]:
     """Hold the lock of a campaign on a store; another process of this machine that holds it is an error."""
     digest = hashlib.sha256(f"{campaign}\0{store}".encode()).hexdigest()[:16]
-    with held(user_data_dir() / "locks" / f"campaign-{digest}.lock", f"the campaign {campaign!r}"):
+    with hold(user_data_dir() / "locks" / f"campaign-{digest}.lock", f"the campaign {campaign!r}"):
         yield
 
 

@@ -198,7 +198,7 @@ def crew(workers: int, bytes_per_second: float | None = None) -> Iterator[Crew]:
                 core = cores[rank % len(cores)] if rank < workers else None
                 settings = MemberSettings(rank, workers, hosts.hosts[0].address, _PORT, core)
                 log = Path(folder) / f"{rank}.log"
-                members.append(_started(host, settings, log))
+                members.append(_start_worker(host, settings, log))
             for member in members:
                 member.line(_START_SECONDS)
             hosts.cap(bytes_per_second)
@@ -211,7 +211,7 @@ def crew(workers: int, bytes_per_second: float | None = None) -> Iterator[Crew]:
                 member.end(deadline)
 
 
-def _started(host: NamespaceHost, settings: MemberSettings, log: Path) -> _Member:
+def _start_worker(host: NamespaceHost, settings: MemberSettings, log: Path) -> _Member:
     command = [sys.executable, "-m", "foretrain.measuring.distributed_trials.member", settings.as_argument()]
     with log.open("w", encoding="utf-8") as errors:
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # trials may be outside the wheel

@@ -247,10 +247,10 @@ def _kind_by_name(name: str) -> Kind | None:
         return _COMPOSITE[name]
     if any(part in name for part in _ATTENTION):
         return Kind.ATTENTION
-    return _declared(name)
+    return _declared_kind(name)
 
 
-def _declared(name: str) -> Kind | None:
+def _declared_kind(name: str) -> Kind | None:
     """The kind of an operator by what PyTorch declares of it, where torch is installed."""
     try:
         import torch

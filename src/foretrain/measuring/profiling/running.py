@@ -91,7 +91,7 @@ def profile_here(
     progress(f"timing {count} steps")
     plain = median([_seconds(step) for _ in range(count)])
     progress(f"profiling {count} steps")
-    profiled = _profiled(step, count + 1, where, trace)
+    profiled = _profile_steps(step, count + 1, where, trace)
     return ProfiledRun(
         device=present_device_id(),
         threads=torch.get_num_threads(),
@@ -110,7 +110,7 @@ def _seconds(step: _Step) -> float:
     return time.perf_counter() - start
 
 
-def _profiled(step: _Step, count: int, where: torch.device, trace: Path) -> list[float]:
+def _profile_steps(step: _Step, count: int, where: torch.device, trace: Path) -> list[float]:
     """Seconds of the profiled steps; the first one starts the profiler and does not count."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -118,7 +118,7 @@ def _profiled(step: _Step, count: int, where: torch.device, trace: Path) -> list
     if where.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
     taken = []
-    with _quiet(), _annotated(step.module), profile(activities=activities) as profiler:
+    with _quiet(), _annotate_calls(step.module), profile(activities=activities) as profiler:
         for number in range(count):
             with record_function(f"{STEP}#{number}"):  # a step without an update has no other mark
                 taken.append(_seconds(step))
@@ -142,7 +142,7 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _annotated(module: torch.nn.Module) -> Iterator[None]:
+def _annotate_calls(module: torch.nn.Module) -> Iterator[None]:
     """Annotate every call of a module that has a path, by global forward hooks."""
     import torch
 
@@ -259,7 +259,7 @@ def real_example(workload: Workload, where: torch.device) -> Example:
             f"{source.name} is a step function; profile runs a module, its loss and one optimizer. Profile "
             "your own script with torch.profiler instead and read its trace with the option trace"
         )
-    module = _materialised(example.module, where)
+    module = _materialise(example.module, where)
     real = _RealTensors(where)
     inputs = map_tensors(example.inputs, real.of)
     if workload.options.channels_last:
@@ -283,7 +283,7 @@ def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
 _INITIAL_DEVIATION = 0.02
 
 
-def _materialised(module: torch.nn.Module, where: torch.device) -> torch.nn.Module:
+def _materialise(module: torch.nn.Module, where: torch.device) -> torch.nn.Module:
     """A module on a device; weights that exist only as shapes are initialised as their layers do."""
     import torch
 

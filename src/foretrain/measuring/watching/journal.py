@@ -199,7 +199,7 @@ def abandoned_journals() -> tuple[Path, ...]:
     return tuple(file for file in sorted(journals_dir().glob(f"*{_SUFFIX}")) if not _is_watched(file))
 
 
-def merged(parts: Sequence[JournalRecord]) -> JournalRecord:
+def merge_nodes(parts: Sequence[JournalRecord]) -> JournalRecord:
     """The nodes of one job as one: the clock is that of the first node, workers keep their ranks."""
     ordered = sorted(parts, key=lambda part: part.head.node)
     first = ordered[0]

@@ -11,7 +11,7 @@ from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.measuring.watching.journal import (
     JournalRecord,
     abandoned_journals,
-    merged,
+    merge_nodes,
     read_journal,
     write_journal,
 )
@@ -29,7 +29,7 @@ def joined_nodes(folder: Path, nodes: int, wait_seconds: float) -> JournalRecord
     while True:
         parts = _ended_parts(folder, nodes)
         if len(parts) == nodes or time.monotonic() > deadline:
-            return merged(parts)
+            return merge_nodes(parts)
         time.sleep(_POLL_SECONDS)
 
 

@@ -30,9 +30,9 @@ from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.prediction.resolving import resolve, storage_of
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate, step_context
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.mixed_precision import under
 from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.executed import ExecutedGraph
@@ -177,7 +177,7 @@ class GuideSteps:
 
     def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
         """The step in one configuration, as `prediction.scenario.evaluate` predicts it."""
-        trained = under(context.workload, configuration.layout)
+        trained = resolve(context.workload, storage=storage_of(configuration.layout))
         key = trained.options, configuration.micro_batch
         if key not in self.graphs:
             self.graphs[key] = executed_graph_at(trained, configuration.micro_batch)

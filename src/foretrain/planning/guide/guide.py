@@ -31,7 +31,7 @@ from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.memory.estimate import LARGEST
 from foretrain.prediction.operators.pricing import DEFAULT, RooflineModel
-from foretrain.prediction.strategies.mixed_precision import PRECISION, usual_precision
+from foretrain.prediction.resolving import PRECISION, usual_precision
 from foretrain.workloads.workload import Workload
 
 BATCHES = tuple(2**power for power in range(5, 14))
@@ -41,7 +41,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class GuideRequest:
+class GuideProblem:
     """Models, machines and global batches of a guide; `samples` of an epoch adds the time of epochs."""
 
     workloads: tuple[Workload, ...]
@@ -106,7 +106,7 @@ class Guide(Answer):
         return (("machines", machines), *verdicts)
 
 
-def guide(request: GuideRequest, progress: Progress = lambda _: None) -> Guide:
+def guide(request: GuideProblem, progress: Progress = lambda _: None) -> Guide:
     """The guide of a request; `progress` receives the name of the current work."""
     machines = request.machines or default_machines()
     _check_strategy(request.strategy, machines)
@@ -134,7 +134,7 @@ def _model_guide(
     workload: Workload,
     machines: Sequence[Machine],
     batches: tuple[int, ...],
-    request: GuideRequest,
+    request: GuideProblem,
     progress: Progress,
 ) -> ModelGuide:
     name, steps = workload.source.name, GuideSteps(workload)

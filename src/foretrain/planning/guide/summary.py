@@ -184,11 +184,11 @@ def _at_all(batches: Collection[int]) -> str:
 
 
 def _listed(counts: Sequence[int]) -> str:
-    *most, last = map(counted, counts)
+    *most, last = map(spell_count, counts)
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def counted(devices: int) -> str:
+def spell_count(devices: int) -> str:
     """A number of devices, in words up to eight."""
     return _COUNTED.get(devices, f"{devices:,}")
 
@@ -242,4 +242,4 @@ def _named(machine: Machine) -> str:
     hardware = machine.hardware
     if hardware.offer is not None or hardware.node is not None or hardware.nodes > 1:
         return machine.name
-    return f"{counted(machine.devices)} {hardware.device.id}"
+    return f"{spell_count(machine.devices)} {hardware.device.id}"

@@ -11,7 +11,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.launch_files._base import LaunchPlan, LaunchTarget, select_launchers
 from foretrain.prediction.strategies.strategy import layout_of
-from foretrain.registry import Registry, discovered
+from foretrain.registry import Registry, discover
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LaunchFile:
 @cache
 def launch_targets() -> Registry[LaunchTarget]:
     """All launch targets, by name and alias: every `LaunchTarget` in the modules of this package."""
-    known = tuple(discovered(__name__, LaunchTarget))  # type: ignore[type-abstract]
+    known = tuple(discover(__name__, LaunchTarget))  # type: ignore[type-abstract]
     return Registry(
         "launch target",
         known,

@@ -183,17 +183,17 @@ _Aim = _CheapestInTime | _FastestInBudget
 
 def _search(aim: _Aim, below: float) -> PhaseSwitch | None:
     best, switch = below, None
-    rows, low, high = _left(aim, np.arange(len(aim.lines.low)), best)
+    rows, low, high = _remaining_rows(aim, np.arange(len(aim.lines.low)), best)
     for probe in (*_ends(low, high), *_ends(*aim.safe(rows))):
-        best, switch = _improved(aim, rows, np.clip(probe, low, high), best, switch)
-    rows, low, high = _left(aim, rows, best)
+        best, switch = _improve(aim, rows, np.clip(probe, low, high), best, switch)
+    rows, low, high = _remaining_rows(aim, rows, best)
     while len(rows):
         counts = _fewest(aim, rows, low, high)[1]
         taken = max(1, int(np.searchsorted(np.cumsum(counts), _CANDIDATES_AT_ONCE)))
         chunk = slice(0, taken)
         owner, step = _candidates(aim, rows[chunk], low[chunk], high[chunk])
-        best, switch = _improved(aim, owner, step, best, switch)
-        rows, low, high = _left(aim, rows[taken:], best)
+        best, switch = _improve(aim, owner, step, best, switch)
+        rows, low, high = _remaining_rows(aim, rows[taken:], best)
     return None if switch is None else _tie_broken(aim, switch)
 
 
@@ -214,7 +214,7 @@ def _tie_broken(aim: _Aim, switch: PhaseSwitch) -> PhaseSwitch:
     return PhaseSwitch(switch.first, switch.second, int(steps[least]), switch.value)
 
 
-def _improved(
+def _improve(
     aim: _Aim, rows: Integers, step: Integers, best: float, switch: PhaseSwitch | None
 ) -> tuple[float, PhaseSwitch | None]:
     if not len(rows):
@@ -227,7 +227,7 @@ def _improved(
     return value, PhaseSwitch(int(aim.lines.first[row]), int(aim.lines.second[row]), int(step[at]), value)
 
 
-def _left(aim: _Aim, rows: Integers, best: float) -> tuple[Integers, Integers, Integers]:
+def _remaining_rows(aim: _Aim, rows: Integers, best: float) -> tuple[Integers, Integers, Integers]:
     """The rows that may still hold a better switch, most promising first, and their steps."""
     lines = aim.lines
     most_seconds, most_usd = aim.limits(best)
@@ -304,7 +304,7 @@ def _candidates(aim: _Aim, rows: Integers, low: Integers, high: Integers) -> tup
             continue
         chosen, a, b = rows[at], low[at], high[at]
         position, step = (
-            _ragged(a.astype(float), b - a + 1)
+            _ragged_ranges(a.astype(float), b - a + 1)
             if wanted == 0
             else _unit_ends(aim.lines, wanted, chosen, a, b)
         )
@@ -318,7 +318,7 @@ def _unit_ends(
 ) -> tuple[Integers, Floats]:
     phase = wanted - 1
     first, units = _units(lines, phase, rows, low, high)
-    position, unit = _ragged(first, units.astype(np.int64))
+    position, unit = _ragged_ranges(first, units.astype(np.int64))
     row = rows[position]
     end = (unit + ROUNDING_SLACK / 2) * lines.granularity[phase][row]
     if phase == 0:
@@ -332,7 +332,7 @@ def _unit_ends(
     )
 
 
-def _ragged(first: Floats, counts: Integers) -> tuple[Integers, Floats]:
+def _ragged_ranges(first: Floats, counts: Integers) -> tuple[Integers, Floats]:
     """first, first + 1 ... (`counts` of them) for each row: the position of the row, and the number."""
     position = np.repeat(np.arange(len(counts)), counts)
     index = np.arange(len(position)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -26,7 +26,7 @@ MIN_GAIN = 1.02
 """Improvements below this are not listed."""
 _NEARLY_ALL = 0.95
 """A batch is large enough if larger ones train at most this little faster."""
-_MAX_DOUBLINGS = 10
+_MAX_DOUBLINGS = 10  # each doubling is evaluated in full
 _MAX_LOADER_WORKERS = 64
 _FAST_LINKS = ("nvlink", "nvswitch")
 
@@ -62,14 +62,14 @@ def advice(now: Evaluation, is_batch_fixed: bool, largest_batch: int) -> tuple[A
 
     Other numbers of devices are tried at the same batch per device, or, if that `is_batch_fixed`, in all.
     """
-    tried = [_tried(now, change) for change in _changes(now, is_batch_fixed, largest_batch)]
+    tried = [_try_change(now, change) for change in _changes(now, is_batch_fixed, largest_batch)]
     listed = [each for each in tried if each is not None]
     improvements = [each for each in listed if not each.is_what_if]
     improvements.sort(key=lambda each: -(each.gain or 0))
     return (*improvements, *(each for each in listed if each.is_what_if))
 
 
-def _tried(now: Evaluation, change: _Change) -> Advice | None:
+def _try_change(now: Evaluation, change: _Change) -> Advice | None:
     """None where a change cannot be made, or is an improvement that does not fit or gains too little."""
     try:
         then = change.evaluate()

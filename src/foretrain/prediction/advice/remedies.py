@@ -45,13 +45,13 @@ def _remedies(now: Evaluation, largest_batch: int) -> Iterator[MemoryRemedy]:
         smaller = _smaller(now, largest_batch)
         if smaller is not None:
             yield _remedy(f"batch {smaller.configuration.batch}", smaller.memory)
-    checkpointed = _checkpointed(now)
+    checkpointed = _with_checkpointing(now)
     if checkpointed is not None:
         yield _remedy(_CHECKPOINTING, checkpointed.memory)
     quantises = now.context.workload.options.optimizer in _WITH_TWO_MOMENTS
     if quantises:
         yield _remedy(_EIGHT_BIT, _with(now, eight_bit_optimizer=True))
-    on_host = _changed(now, offload=(*now.context.workload.options.offload, OPTIMIZER))
+    on_host = _with_options(now, offload=(*now.context.workload.options.offload, OPTIMIZER))
     if on_host is not None and not is_offloaded(now.graph, OPTIMIZER):
         yield _remedy(_OFFLOAD, on_host.memory)
     if now.configuration.layout.devices > 1:
@@ -79,14 +79,14 @@ def _smaller(now: Evaluation, batch: int) -> Evaluation | None:
         return None
 
 
-def _checkpointed(now: Evaluation) -> Evaluation | None:
+def _with_checkpointing(now: Evaluation) -> Evaluation | None:
     """The same step with activation checkpointing, if it is not on already and the model has blocks."""
     if now.context.workload.options.checkpoint_activations:
         return None
-    return _changed(now, checkpoint_activations=True)
+    return _with_options(now, checkpoint_activations=True)
 
 
-def _changed(now: Evaluation, **options: object) -> Evaluation | None:
+def _with_options(now: Evaluation, **options: object) -> Evaluation | None:
     """The same step with other options; None where that is not possible."""
     workload = now.context.workload
     try:

@@ -23,10 +23,10 @@ from foretrain.prediction.strategies.strategy import layout_of
 
 WORTH_DOUBLING = 1.5
 """Three quarters of the factor two that a doubling could bring."""
-_EQUAL = 0.99
+_EQUAL = 0.99  # throughputs within 1 % count as equal: then the fewest devices are best
 _MAX_DEVICES = 1024
-_MAX_POINTS = 8
-_USUAL_NODE = 8
+_MAX_POINTS = 8  # each point is evaluated in full; the largest counts are kept
+_USUAL_NODE = 8  # GPUs of a node where the machine is not named
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def with_devices(
     now: Evaluation, devices: int, is_batch_fixed: bool
 ) -> tuple[StepContext, StepConfiguration]:
     """The same step on another number of devices of the same kind: fuller nodes first, then more of them."""
-    context = resized(now.context, devices)
+    context = resize(now.context, devices)
     layout = _resized_layout(now.configuration.layout, context.hardware)
     if not is_batch_fixed:
         return context, replace(now.configuration, layout=layout)
@@ -135,9 +135,9 @@ def with_devices(
     return context, StepConfiguration(layout, batch, _micro_batches(now.configuration, batch))
 
 
-def resized(context: StepContext, devices: int) -> StepContext:
+def resize(context: StepContext, devices: int) -> StepContext:
     """The same on another number of devices of the same kind."""
-    hardware = _resized(context.hardware, devices)
+    hardware = _resize_hardware(context.hardware, devices)
     return over(replace(context, hardware=hardware), _resized_network(context, hardware))
 
 
@@ -153,7 +153,7 @@ def _micro_batches(now: StepConfiguration, batch: int) -> int:
     return batch // now.micro_batch
 
 
-def _resized(hardware: Hardware, devices: int) -> Hardware:
+def _resize_hardware(hardware: Hardware, devices: int) -> Hardware:
     held = hardware.node.devices if hardware.node else hardware.devices_per_node
     full = max(held, min(devices, _USUAL_NODE)) if hardware.nodes == 1 and not hardware.node else held
     per_node = min(devices, full)

@@ -385,7 +385,7 @@ def _nodes_with(device_id: str) -> tuple[Node, ...]:
     return tuple(sorted(matching, key=lambda node: (node.provider != _REFERENCE, node.id)))
 
 
-def _parsed(text: str) -> tuple[Link, int]:
+def _parse_link(text: str) -> tuple[Link, int]:
     match = re.fullmatch(r"(.+?)(?::([1-9]\d*))?", text.strip())
     if match is None or ":" in match.group(1):
         raise InvalidRequest(f"{text!r} is not a link: write {LINK_FORM}, e.g. infiniband-ndr:8 or pcie4-x16")
@@ -400,9 +400,9 @@ def _named_inside(text: str, device: Device) -> _Selected:
     if _MESH_FORM.fullmatch(rest):
         pairs = rest.replace(",", " ")
         own = sum(count for pair, count in _read(pairs).items() if 0 in pair)
-        return _selected(link(name), own, MESH, assumed=False, mesh=pairs)
+        return _select_link(link(name), own, MESH, assumed=False, mesh=pairs)
     topology, colon, count_text = rest.partition(":")
-    named, count = _parsed(f"{name}{colon}{count_text}" if at else text)
+    named, count = _parse_link(f"{name}{colon}{count_text}" if at else text)
     if named.joins_nodes:
         near = ", ".join(name for name, each in links().items() if not each.joins_nodes)
         raise InvalidRequest(f"{named.id} connects nodes, not devices of a node; links inside a node: {near}")
@@ -412,18 +412,18 @@ def _named_inside(text: str, device: Device) -> _Selected:
         raise InvalidRequest(
             f"{text!r}: only PCI Express has a topology (pcie4-x16@{PCIE_SWITCH}); write {named.id} alone"
         )
-    return _selected(named, count, _TOPOLOGIES[named.kind], assumed=False)
+    return _select_link(named, count, _TOPOLOGIES[named.kind], assumed=False)
 
 
 def _named_outside(text: str) -> _Selected:
-    named, count = _parsed(text)
+    named, count = _parse_link(text)
     if not named.joins_nodes:
         near = ", ".join(name for name, each in links().items() if each.joins_nodes)
         raise InvalidRequest(f"{named.id} connects devices of a node; links between nodes: {near}")
-    return _selected(named, count, "network", assumed=False)
+    return _select_link(named, count, "network", assumed=False)
 
 
-def _selected(
+def _select_link(
     known: Link, count: int, topology: str, assumed: bool, mesh: str = "", note: str = ""
 ) -> _Selected:
     fact = known.sheet.fact("nominal_bytes_per_second_per_direction")
@@ -447,7 +447,7 @@ def _known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
         mesh = node.sheet.text("mesh_links") if node.sheet.has("mesh_links") else ""
         count = int(node.sheet.number("intra_links_per_device"))
         exponent = node.sheet.number("sharing_exponent") if node.sheet.has("sharing_exponent") else None
-        known = _selected(node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "")
+        known = _select_link(node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "")
         return replace(known, sharing_exponent=exponent)
     if device.form != "pcie":
         for quantity in ("nvlink", "xgmi"):
@@ -486,11 +486,11 @@ def _lanes(device: Device, topology: str | None = None) -> _Selected:
 def _shared(lanes: Link, count: int, device: Device, topology: str | None) -> _Selected:
     """PCI Express in a topology; if none is given, switches for devices that are peers, else host memory."""
     if topology is not None:
-        return _selected(lanes, count, topologies()[topology].id, assumed=False)
+        return _select_link(lanes, count, topologies()[topology].id, assumed=False)
     usual = topologies()[PCIE_SWITCH if device.has_pcie_peer_access else HOST_MEMORY]
     others = ", ".join(f"{lanes.id}@{name}" for name in topologies() if name != usual.id)
     note = f"devices of a node assumed to be connected by {lanes.name} {usual.name} (else `links`: {others})"
-    return _selected(lanes, count, usual.id, assumed=True, note=note)
+    return _select_link(lanes, count, usual.id, assumed=True, note=note)
 
 
 def _known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
@@ -498,20 +498,20 @@ def _known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
     if node is None or node.inter is None:
         if hardware.device.is_this_machine:
             note = f"workers of this machine assumed to be connected as by {_LOOPBACK}"
-            return _selected(link(_LOOPBACK), 1, "network", assumed=True, note=note)
+            return _select_link(link(_LOOPBACK), 1, "network", assumed=True, note=note)
         raise MissingData(
             f"the network between nodes of {hardware.name} is unknown; give `network` as {LINK_FORM}, e.g. "
             "infiniband-hdr:8 or ethernet-25g"
         )
     flow = node.single_flow_bytes_per_second
     if node is hardware.node:
-        known = _selected(node.inter, node.nics, "network", assumed=False, note=_flow_note(flow))
+        known = _select_link(node.inter, node.nics, "network", assumed=False, note=_flow_note(flow))
         return replace(known, flow_bytes_per_second=flow)
     cards = max(1, round(node.nics * min(1.0, hardware.devices_per_node / node.devices)))
     note = f"nodes assumed to be connected as {node.name}: {cards} x {node.inter.name}"
     notes = "; ".join(filter(None, (note, _flow_note(flow))))
     return replace(
-        _selected(node.inter, cards, "network", assumed=True, note=notes), flow_bytes_per_second=flow
+        _select_link(node.inter, cards, "network", assumed=True, note=notes), flow_bytes_per_second=flow
     )
 
 

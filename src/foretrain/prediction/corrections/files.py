@@ -18,6 +18,7 @@ from typing import Any
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.facts.user_data import user_data_dir, write_atomically
+from foretrain.persisted import Malformed, restore
 
 FORMAT = "foretrain-calibration"
 VERSION = 1
@@ -115,40 +116,23 @@ def _read(file: Path, changed: int) -> CalibrationFile:
     return _checked(file, raw)
 
 
-_FIELDS: Mapping[str, type | tuple[type, ...]] = {
-    "name": str,
-    "kind": str,
-    "device": str,
-    "device_name": str,
-    "created_on": str,
-    "foretrain": str,
-    "software": dict,
-    "fitted_on": dict,
-    "samples": int,
-    "residual_spread": (int, float),
-    "content": dict,
-}
-
-
 def _checked(file: Path, raw: Mapping[str, Any]) -> CalibrationFile:
-    missing = [name for name in _FIELDS if name not in raw]
-    if missing:
-        raise InvalidData(str(file), f"lacks {', '.join(missing)}; export the calibration again")
-    wrong = [name for name, kind in _FIELDS.items() if not isinstance(raw[name], kind)]
-    if wrong:
-        raise InvalidData(str(file), f"has a value of the wrong type for {', '.join(wrong)}")
-    if raw["kind"] not in KINDS:
-        raise InvalidData(str(file), f"is of the unknown kind {raw['kind']!r}; known are {', '.join(KINDS)}")
-    if not _NAME.fullmatch(raw["name"]):
-        raise InvalidData(str(file), f"has the name {raw['name']!r}, which is no name of a calibration")
-    spread = float(raw["residual_spread"])
+    try:
+        read = restore(CalibrationFile, raw)
+    except Malformed as error:
+        raise InvalidData(str(file), f"is damaged: {error}; export the calibration again") from error
+    if read.kind not in KINDS:
+        raise InvalidData(str(file), f"is of the unknown kind {read.kind!r}; known are {', '.join(KINDS)}")
+    if not _NAME.fullmatch(read.name):
+        raise InvalidData(str(file), f"has the name {read.name!r}, which is no name of a calibration")
+    spread = read.residual_spread
     if not (math.isfinite(spread) and 0 <= spread <= _MOST_SPREAD):
         raise InvalidData(
             str(file), f"has a residual spread of {spread}, but it must be from 0 to {_MOST_SPREAD:g}"
         )
-    if raw["samples"] < 1:
-        raise InvalidData(str(file), f"was fitted on {raw['samples']} samples; at least 1 is needed")
-    return CalibrationFile(**{name: raw[name] for name in _FIELDS})
+    if read.samples < 1:
+        raise InvalidData(str(file), f"was fitted on {read.samples} samples; at least 1 is needed")
+    return read
 
 
 def calibration_for(kind: str, device_id: str) -> CalibrationFile | None:

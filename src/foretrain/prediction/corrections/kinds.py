@@ -10,8 +10,9 @@ n, since part of a ratio is due to the shapes of the profiled model:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -28,7 +29,8 @@ MICRO_BENCHMARKS = "micro-benchmarks"
 """The model of a profile that is no model's: operators timed one by one."""
 _MOST_DEVIATIONS = 2.5
 _LEAST_SPREAD = 0.1
-_P90 = 1.2815515655446004
+_P90 = 1.2815515655446004  # 90th percentile of the standard normal distribution
+# Logarithm; predictions this close are of the same step, whose measured time is then used.
 _SAME_PREDICTION = 1e-3
 _REPEATED_STEP = 0.05
 """Standard deviation of the logarithm of a profiled step at other sizes, or measured again."""
@@ -114,7 +116,7 @@ def corrections_by(model: str, profiles: Sequence[ProfiledModel]) -> KindCorrect
     if not used:
         return None
     ratios: dict[tuple[Phase, Kind], list[float]] = {}
-    for row in _rows(used):
+    for row in chain.from_iterable(profile.kinds for profile in used):
         ratios.setdefault((row.phase, row.kind), []).append(row.log_ratio)
     shrunk = {
         key: fmean(values) * (1.0 if own else len(values) / (len(values) + 1))
@@ -122,11 +124,6 @@ def corrections_by(model: str, profiles: Sequence[ProfiledModel]) -> KindCorrect
     }
     steps = [(each.predicted_seconds, each.measured_seconds) for each in own if each.measured_seconds > 0]
     return KindCorrections(shrunk, len(used), bool(own), tuple(steps))
-
-
-def _rows(profiles: Sequence[ProfiledModel]) -> Iterator[KindTimes]:
-    for profile in profiles:
-        yield from profile.kinds
 
 
 def with_kinds(step: PricedStep, corrections: KindCorrections) -> PricedStep:

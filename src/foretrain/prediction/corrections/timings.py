@@ -20,6 +20,7 @@ from foretrain.errors import InvalidData
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
 from foretrain.facts.user_data import user_data_dir, write_atomically
+from foretrain.persisted import restore
 from foretrain.prediction.corrections.error_model import (
     Shift,
     StepError,
@@ -155,15 +156,8 @@ def _read(file: Path, changed: int) -> tuple[MeasuredStep, ...]:
 
 
 def step_from_plain(item: Mapping[str, Any]) -> MeasuredStep:
-    """A step from plain data; malformed data raises `ValueError` or the like."""
-    step = MeasuredStep(
-        TimedConfiguration(**item["configuration"]),
-        item["step_seconds"],
-        item["predicted_seconds"],
-        str(item.get("precision", "")),
-        str(item.get("variant", "")),
-        StepTraits(**{name: float(share) for name, share in item.get("traits", {}).items()}),
-    )
+    """A step from plain data; malformed data raises `ValueError`."""
+    step = restore(MeasuredStep, item, "a step")
     if not (step.step_seconds > 0 and step.predicted_seconds > 0):
         raise ValueError(f"the times of a step of {step.configuration.model} must be above 0")
     return step

@@ -11,18 +11,18 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from foretrain.errors import InvalidData
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.hardware import Hardware
+from foretrain.persisted import restore
 from foretrain.prediction.corrections.files import WORKERS, calibration_for, file_of
 from foretrain.prediction.cost_models import OperatorCostModel, TimingEvidence
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.step.cpu_workers import (
-    CONSTANTS,
     WorkerConstants,
     WorkerStep,
     WorkerTime,
@@ -121,22 +121,11 @@ def _decoded(text: str, device_id: str) -> WorkerCalibration:
 
 
 def _from_plain(raw: Mapping[str, Any]) -> WorkerCalibration:
-    constants = {name: float(raw["constants"][name]) for name in CONSTANTS}
-    for name, value in constants.items():
+    known = restore(WorkerCalibration, raw, "its content")
+    for name, value in asdict(known.constants).items():
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} is {value}, but must be at least 0")
-    return WorkerCalibration(
-        constants=WorkerConstants(**constants),
-        cores=max(1, int(raw["cores"])),
-        model_spread=float(raw["model_spread"]),
-        run_spread=float(raw["run_spread"]),
-        models={
-            name: ModelDeviation(float(each["mean"]), int(each["runs"]))
-            for name, each in raw["models"].items()
-        },
-        settings={key: float(value) for key, value in raw["settings"].items()},
-        strategies=frozenset(map(str, raw["strategies"])),
-    )
+    return replace(known, cores=max(1, known.cores))
 
 
 def check_content(content: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ from foretrain.prediction.scenario import Scenario, global_batch, jitter_on
 from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.units import format_duration
 
-_FEW_GROUPS = 3
+_FEW_GROUPS = 3  # up to here every subset is tried; beyond, only those without one group
 _NEARLY = 1.05
 """Selections with an approximate time within this factor of the fastest are evaluated in full."""
 _EARLY = 0.98
@@ -346,9 +346,9 @@ def _of_slow(at: DivisionComparison) -> str:
 
 
 def _of_excluded(at: DivisionComparison) -> str:
-    names = _listed(at.excluded)
+    names = _join_names(at.excluded)
     if at.too_small:
-        return f"exclude {names}: {_listed(at.too_small)} cannot hold the model and a minimum batch"
+        return f"exclude {names}: {_join_names(at.too_small)} cannot hold the model and a minimum batch"
     if at.all_nodes is None:
         return (
             f"exclude {names}: the minimum batches of all devices add up to {at.minimum_of_all_nodes} "
@@ -360,8 +360,8 @@ def _of_excluded(at: DivisionComparison) -> str:
 
 def _with_and_without(at: DivisionComparison, all_nodes: Division) -> str:
     return (
-        f"exclude {_listed(at.excluded)}: a step takes {format_duration(all_nodes.seconds)} with all nodes "
-        f"and {format_duration(at.best.seconds)} without"
+        f"exclude {_join_names(at.excluded)}: a step takes {format_duration(all_nodes.seconds)} with all "
+        f"nodes and {format_duration(at.best.seconds)} without"
     )
 
 
@@ -407,10 +407,10 @@ def _of_even(at: DivisionComparison) -> Iterator[str]:
 
 def _of_memory(at: DivisionComparison) -> Iterator[str]:
     if at.full:
-        yield f"memory limits the samples of {_listed(at.full)}"
+        yield f"memory limits the samples of {_join_names(at.full)}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

@@ -51,7 +51,7 @@ from foretrain.workloads.workload import Workload, executed_graph_at
 DDP = "ddp"
 _RATIO = 4
 """Ratio of the batch sizes that are predicted first."""
-_MAX_ROUNDS = 6
+_MAX_ROUNDS = 6  # each round predicts the batches that the last one chose; the fastest round counts
 Groups = tuple[Hardware, ...]
 
 

@@ -235,7 +235,7 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
             *(_gathered(graph) if gathers else ()),
             *(_reduce_buckets(gradients, options) if scatters else ()),
         ),
-        gradients=tuple(_reduced(gradients, options) if scatters else gradients),
+        gradients=tuple(_reduce_gradients(gradients, options) if scatters else gradients),
         handles=tuple(
             Allocation(MemoryUse.WORKSPACE, cublas_workspace_bytes, call, call)
             for call in first_products(graph)
@@ -442,7 +442,7 @@ def _reduce_buckets(gradients: Sequence[Allocation], options: MemoryOptions) -> 
         yield Allocation(MemoryUse.BUCKETS, size, bucket[-1].start, after[-1].start)
 
 
-def _reduced(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
+def _reduce_gradients(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
     """Gradients in full until their bucket is full, then the share of this device."""
     for bucket in _buckets(gradients, options.bucket_bytes):
         closed = bucket[-1].start

@@ -46,7 +46,7 @@ from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind
 FILE = "attention.json"
 ROWS = 128
 """Queries per block."""
-_PADDED = 32
+_PADDED = 32  # kernels exist for heads of multiples of this width; others are padded
 _WIDE = 128
 """Heads up to this width keep their accumulators in registers."""
 _NEAR_PEAK = 0.95

@@ -48,7 +48,7 @@ TILES = ((128, 128), (128, 64), (64, 64), (128, 32), (32, 32), (128, 8))
 FILE = "convolution.json"
 FUSED = (32, 64)
 """Patches by channels of one block of the fused Winograd kernel."""
-_LANE = 8.0
+_LANE = 8.0  # tensor cores take channels in multiples of eight
 _DEPTHWISE_CHANNELS = 2
 """Channels per group up to which convolutions do not run as matrix products."""
 _AXES = ("depth", "height", "width")
@@ -56,8 +56,8 @@ _ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32"})
 _CHOICE = 8.0
 """Sharpness of the soft minimum over algorithms: two equally fast ones count as 8 % faster."""
 _OVERLAP = 4.0
-_INSTANT = 1e-30
-_FULL_ITEM_BYTES = 4
+_INSTANT = 1e-30  # seconds; avoids 0 / 0 where both times vanish
+_FULL_ITEM_BYTES = 4  # FP32; smaller elements run at the half-precision rate
 
 
 @dataclass(frozen=True, eq=False)

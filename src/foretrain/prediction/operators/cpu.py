@@ -30,6 +30,7 @@ import numpy as np
 from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.user_data import user_data_dir, write_atomically
+from foretrain.persisted import restore
 from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
@@ -324,8 +325,7 @@ def _read(file: Path, changed: int) -> CpuCalibration:
         raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if raw.pop("format") != FORMAT:
             raise ValueError("another version of foretrain wrote it")
-        raw["families"] = {name: FamilyFit(**content) for name, content in raw["families"].items()}
-        return CpuCalibration(**raw)
+        return restore(CpuCalibration, raw)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = f"cannot be read ({error}); run `foretrain calibrate --here` again"
         raise InvalidData(str(file), problem) from error

@@ -68,7 +68,7 @@ ON_TENSOR_CORES = frozenset({"float16", "bfloat16", "tf32", "float8_e4m3fn"})
 _CHOICE = 16.0
 """Sharpness of the soft minimum over tiles: two equally fast ones count as 4 % faster."""
 _OVERLAP = 4.0
-_YEAR = 2018
+_YEAR = 2018  # reference year of `joules_per_flop`, which falls with every later one
 _VENDOR = "nvidia"
 UNITS = ("lanes", "tensor", "fp8")
 """The units that were measured; TF32 follows from `tensor`."""
@@ -80,7 +80,7 @@ _UNIT_TYPES = {"lanes": "float32", "tensor": "float16", "tf32": "tf32", "fp8": "
 _REACH_SHARPNESS = 3.0
 CORRECTION_BOUND = 1.5
 """Bound of the logarithm of a correction."""
-_WIDEST = 32
+_WIDEST = 32  # dimensions divisible by more than this are aligned equally well
 
 
 @dataclass(frozen=True, eq=False)
@@ -497,7 +497,9 @@ def calibration() -> ProductCalibration:
     raw = calibration_content(FILE)
     return ProductCalibration(
         units={name: _unit(name, content) for name, content in raw["units"].items()},
-        training=_training(raw["training"]),
+        training=TrainingPower(
+            **{name: raw["training"][name] for name in TrainingPower.__dataclass_fields__}
+        ),
         tf32_flop_per_cycle=raw["tf32"]["flop_per_cycle"],
         residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
         corrections={
@@ -505,10 +507,6 @@ def calibration() -> ProductCalibration:
         },
         memory=streaming.calibration(),
     )
-
-
-def _training(raw: Mapping[str, Any]) -> TrainingPower:
-    return TrainingPower(raw["joules_per_flop"], raw["decline"], raw["eight_bit"])
 
 
 def _unit(name: str, content: Mapping[str, Any]) -> Unit:

@@ -29,7 +29,7 @@ from foretrain.prediction.operators.listing import (
     roofline,
     roofline_seconds,
 )
-from foretrain.registry import DuplicateName, discovered
+from foretrain.registry import DuplicateName, discover
 from foretrain.workloads.ops import Kind, Op
 
 DEFAULT, ROOFLINE, PER_LAYER = "foretrain", "roofline", "per-layer"
@@ -130,7 +130,7 @@ def only_precision(cost_model: object, device: Device) -> str | None:
 def _models(device_kind: str, cost_model: str) -> tuple[OperatorModel, ...]:
     models = [
         model
-        for model in (*discovered(__name__, OperatorModel), RooflineModel())  # type: ignore[type-abstract]
+        for model in (*discover(__name__, OperatorModel), RooflineModel())  # type: ignore[type-abstract]
         if cost_model in model.cost_models and device_kind in model.device_kinds
     ]
     for first, second in combinations([model for model in models if not model.is_fallback], 2):

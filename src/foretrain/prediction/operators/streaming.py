@@ -52,10 +52,10 @@ from foretrain.workloads.rules.fp8 import TRANSPOSED
 _BACKWARD = (Direction.BACKWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
 _WARP_ROW = 1024
 """The longest row that one warp keeps in registers in PyTorch's softmax (PersistentSoftmax.cuh)."""
-_WARP_THREADS = 32
-_BLOCK_THREADS = 1024
+_WARP_THREADS = 32  # of CUDA
+_BLOCK_THREADS = 1024  # the most that CUDA allows in a block
 _NORM_THREADS = 128
-_LINE_BYTES = 128
+_LINE_BYTES = 128  # a cache line; rows that end within one are `odd` below
 
 PATTERNS = (
     "elementwise",

@@ -69,7 +69,7 @@ def constant(level: float, period_seconds: float) -> Signal:
     return Signal(np.array([0.0, period_seconds]), np.array([level]))
 
 
-def stacked(spans: Sequence[tuple[float, float, float]], period_seconds: float) -> Signal:
+def stack_spans(spans: Sequence[tuple[float, float, float]], period_seconds: float) -> Signal:
     """Levels of (start, end, amount): each amount is spread evenly over its span, and spans add up."""
     kept = np.array([span for span in spans if span[1] > span[0]], float).reshape(-1, 3)
     starts, ends = kept[:, 0], kept[:, 1]

@@ -24,7 +24,7 @@ import numpy as np
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.corrections.workers import worker_calibration
 from foretrain.prediction.cost_models import call_times
-from foretrain.prediction.resources.bursts import Signal, constant, stacked
+from foretrain.prediction.resources.bursts import Signal, constant, stack_spans
 from foretrain.prediction.scenario import Evaluation
 from foretrain.prediction.step.compose import exchange_count
 from foretrain.prediction.step.parallel import ParallelStep
@@ -174,8 +174,8 @@ def _cycle(
     traffic = max(evaluation.step.traffic, key=lambda each: each.seconds, default=None)
     signals = {
         **computing,
-        Resource.TRANSMIT: stacked(sent, period),
-        Resource.RECEIVE: stacked(received, period),
+        Resource.TRANSMIT: stack_spans(sent, period),
+        Resource.RECEIVE: stack_spans(received, period),
     }
     return WorkerCycle(period, signals, "" if traffic is None else traffic.tier)
 
@@ -222,7 +222,9 @@ def _computing(
 
     def signal(levels: Floats) -> Signal:
         amounts = levels * (spans[:, 1] - spans[:, 0])
-        return stacked([*zip(*spans.T.tolist(), amounts.tolist(), strict=True)] if len(spans) else [], period)
+        return stack_spans(
+            [*zip(*spans.T.tolist(), amounts.tolist(), strict=True)] if len(spans) else [], period
+        )
 
     if evaluation.context.environment.device.kind == "cpu":
         own = _cores_of_a_worker(evaluation) if cores is None else cores

@@ -19,12 +19,12 @@ from itertools import product
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.prediction.resolving import resolve, storage_of
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.search.sketch import BlockCosts, Blocks, Sketch, block_costs, blocks_of, sketch
 from foretrain.prediction.strategies.context import feasible_context_degrees
 from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.mixed_precision import mixed_precision, stored_as
 from foretrain.prediction.strategies.strategy import MixedPrecision, replication, strategies
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.units import format_bytes
@@ -121,7 +121,7 @@ def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
                 f"global_batch {global_batch} cannot be divided over {context.hardware.devices} devices by "
                 f"any layout; use a multiple of {context.hardware.devices}"
             )
-        return _ranked(context, candidates)
+        return _rank(context, candidates)
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
     if workload.options.checkpoint_activations or workload.options.forward_only:
         return (workload.options.checkpoint_activations,)
     try:
-        divided = stored_as(_checkpointed(workload, True), MixedPrecision.FP32_GRADIENTS)
+        divided = resolve(_checkpoint_workload(workload, True), storage=MixedPrecision.FP32_GRADIENTS)
         executed_graph_at(divided, 1 if workload.sizes.batch == 1 else 2)
     except ForetrainError:
         return (False,)
@@ -171,10 +171,10 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
 
 
 def _with_checkpointing(context: StepContext, is_checkpointed: bool) -> StepContext:
-    return replace(context, workload=_checkpointed(context.workload, is_checkpointed))
+    return replace(context, workload=_checkpoint_workload(context.workload, is_checkpointed))
 
 
-def _checkpointed(workload: Workload, is_checkpointed: bool) -> Workload:
+def _checkpoint_workload(workload: Workload, is_checkpointed: bool) -> Workload:
     return replace(workload, options=replace(workload.options, checkpoint_activations=is_checkpointed))
 
 
@@ -313,10 +313,10 @@ class _Models:
 
     def of(self, layout: Layout) -> _DivisibleModel:
         """The model as a layout stores it."""
-        return self._as(mixed_precision(layout))
+        return self._as(storage_of(layout))
 
     def _as(self, how: MixedPrecision) -> _DivisibleModel:
-        workload = stored_as(self.context.workload, how)
+        workload = resolve(self.context.workload, storage=how)
         if workload.options not in self.made:
             self.made[workload.options] = _divisible_model(replace(self.context, workload=workload))
         return self.made[workload.options]
@@ -330,8 +330,8 @@ def _divisible_model(context: StepContext) -> _DivisibleModel:
 # Evaluate and rank: the fastest candidates in full.
 
 
-def _ranked(context: StepContext, candidates: Sequence[Candidate]) -> Ranking | Infeasible:
-    evaluations, factors = _evaluated(context, [each for each in candidates if each.sketch.fits])
+def _rank(context: StepContext, candidates: Sequence[Candidate]) -> Ranking | Infeasible:
+    evaluations, factors = _evaluate_candidates(context, [each for each in candidates if each.sketch.fits])
     if not evaluations:  # sketches may overestimate memory
         leanest = sorted(candidates, key=lambda each: each.sketch.bytes)[:_LEANEST]
         tried = [each for each in (_evaluation(context, one) for one in leanest) if each is not None]
@@ -342,7 +342,7 @@ def _ranked(context: StepContext, candidates: Sequence[Candidate]) -> Ranking | 
     return Ranking(tuple(fastest), tuple(candidates), context, factors)
 
 
-def _evaluated(
+def _evaluate_candidates(
     context: StepContext, candidates: Sequence[Candidate]
 ) -> tuple[list[Evaluation], MemoryFactors]:
     """The first candidates that fit, evaluated in full, and the memory they need over that of their sketches.

@@ -1,28 +1,23 @@
-"""Sketch of a layout: approximate time and memory from one block of each kind, to compare many layouts.
+"""Steps in closed form, to compare many layouts and machines before a few are evaluated in full.
+
+**Sketches of layouts.** A model is a sequence of blocks, most of which are identical. A call belongs to the
+block of its module (`layers.3`), or to the part before the first or after the last block. Blocks with the
+same calls on the same tensor specs are of one kind and have the same costs. The condensed graph holds one
+block of each kind: dividing and pricing it takes a fraction of the time that the whole graph takes.
 
     step  = (m - 1) max(F_s + B_s, send) + Σ_s (F_s + B_s) + 2 Σ sends    1F1B over m micro-batches
             + exchanges between replicas beyond the last backward pass + optimizer
     bytes = state of a stage's blocks + micro-batches in flight · saved activations + other
 
-The search evaluates the fastest sketches in full.
-
-Data-parallel steps on many groups of devices at once, in closed form.
-
-A step has m micro-batches. In the last one, gradient bucket i is ready r_i after its start and takes c_i to
-reduce in the group. One stream reduces the buckets in order, so
+**Data-parallel steps** on many groups of devices at once. In the last of m micro-batches, gradient bucket i
+is ready r_i after its start and takes c_i to reduce in the group. One stream reduces the buckets in order, so
 
     step = (m - 1) body + max( body, max_i ( r_i + Σ_{j >= i} c_j ) ) + update
 
-If launches take longer than all work of the device, the waits of its calls are proportional to their launch
-times, as in `step.compose`; the results agree with its timelines. Sharded steps (ZeRO, FSDP) are sketched
-from the same totals by how much their exchanges exceed computing; `scenario.evaluate` is exact.
+and the results agree with the timelines of `step.compose`. Sharded steps (ZeRO, FSDP) are sketched from the
+same totals by how much their exchanges exceed computing; `scenario.evaluate` is exact.
 
-A model as a sequence of blocks, most of which are identical.
-
-A call belongs to the block of its module (`layers.3`), or to the part before the first or after the last
-block. Blocks with the same calls on the same tensor specs are of one kind and have the same costs. The
-condensed graph holds one block of each kind: dividing and pricing it takes a fraction of the time that the
-whole graph takes.
+Slow hosts make devices wait in all of them as in `operators.host`.
 """
 
 from __future__ import annotations
@@ -334,7 +329,7 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: StepEnviro
         np.add.reduceat(values, bounds[:-1])
         for values in (costs.forward, costs.backward, costs.parameter_bytes, costs.saved_bytes)
     )
-    forward, backward = _at_least_launches(costs, forward, backward, bounds)
+    forward, backward = _with_waits(costs, forward, backward, bounds)
     passing = forward + backward
     sends = _sends(costs, layout, bounds, at)
     pace = max(float(passing.max()), float(sends.max(initial=0.0)))
@@ -347,15 +342,15 @@ def sketch(costs: BlockCosts, layout: Layout, micro_batches: int, at: StepEnviro
     return Sketch(seconds, needed, needed <= at.device.memory_bytes * memory_calibration().usable_share)
 
 
-def _at_least_launches(
+def _with_waits(
     costs: BlockCosts, forward: Floats, backward: Floats, bounds: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
-    """Passes that take at least their launches; without a pipeline, both passes together."""
+    """Passes with the waits for their launches: each its own in a pipeline, else where the host runs late."""
     launching = [np.add.reduceat(values, bounds[:-1]) for values in costs.launching]
-    if len(forward) > 1:
+    if len(forward) > 1:  # stages wait for each other
         return np.maximum(forward, launching[0]), np.maximum(backward, launching[1])
-    late = max(1.0, float((launching[0] + launching[1])[0] / max((forward + backward)[0], 1e-12)))
-    return forward * late, backward * late
+    wait = waits_per_launch(launching[0] + launching[1], forward + backward)
+    return forward + wait * launching[0], backward + wait * launching[1]
 
 
 def _sends(costs: BlockCosts, layout: Layout, bounds: NDArray[np.int64], at: StepEnvironment) -> Floats:
@@ -542,8 +537,9 @@ def sharded_seconds(
     step: ReplicaStep, layout: Layout, rounds: int, sent: float, at: StepEnvironment
 ) -> float:
     """A step of `rounds` micro-batches with state sharded over the devices of a layout, from totals."""
-    late = max(1.0, step.host[0] / step.body) if step.body else 1.0
-    forward, backward = np.array([step.forward * late]), np.array([step.backward * late])
+    wait = waits_per_launch(step.host[0], step.body)
+    forward = np.array([step.forward + wait * step.host_forward])
+    backward = np.array([step.backward + wait * (step.host[0] - step.host_forward)])
     after = exposed_seconds(layout, at, np.array([sent]), forward, backward, rounds)
     shards = replication(layout).shards(layout).optimizer
     return float(rounds * (forward + backward)[0] + after[0] + step.update / shards)

@@ -29,7 +29,7 @@ from foretrain.prediction.options import InputOptions
 from foretrain.workloads.graph import Graph, Role, once_per_graph
 
 READING, DECODING, COPYING = "reading samples", "decoding samples", "copying to the device"
-_LANES = 16
+_LANES = 16  # link files are of x16; fewer lanes have their share of it
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def input_pipeline(
             _reading(graph, dataset, storages()[options.storage], readers),
             _decoding(graph, dataset, options),
         ]
-    overlaps = options.overlaps and (dataset is not None or not _copies_in_step(graph))
+    copies_in_step = dataset is None and frameworks()[graph.options.framework].copies_input_in_step
+    overlaps = options.overlaps and not copies_in_step
     taken = [part for part in parts if part is not None and part.value > 0]
     by_name = {part.name: part.value for part in taken}
     return InputPipeline(
@@ -82,10 +83,6 @@ def input_pipeline(
         overlaps,
         _together([Estimate("s", (part,)) for part in taken], overlaps),
     )
-
-
-def _copies_in_step(graph: Graph) -> bool:
-    return frameworks()[graph.options.framework].copies_input_in_step
 
 
 def _together(stages: list[Estimate], overlaps: bool) -> Estimate:

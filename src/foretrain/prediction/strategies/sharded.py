@@ -329,6 +329,10 @@ class Sharded(Strategy):
     plan_words = ("zero1", "zero2", "zero3")
     order = 70
 
+    def planned_as(self, text: str) -> str:
+        """The stage: the words of one stage are one plan."""
+        return next((word for word in self.plan_words if STAGES[word] == STAGES.get(text)), text)
+
     def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
         """Over all devices; `hsdp` within each node."""
         if text == HYBRID:

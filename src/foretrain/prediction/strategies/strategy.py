@@ -25,7 +25,7 @@ from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compiled
-from foretrain.registry import Registry, discovered
+from foretrain.registry import Registry, discover
 from foretrain.workloads.executed import ExecutedGraph
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ class Strategy(ABC):
     """The axis whose degree it divides the model by; in a layout of degree 1 it is not asked."""
     order: ClassVar[int] = 50
     """Strategies read keys and divide programs in ascending order."""
+
+    def planned_as(self, text: str) -> str:
+        """The text by which `plan` knows this strategy; several may mean the same."""
+        return text
 
     def claims(self, text: str) -> bool:
         """Whether a text that is not a list of degrees selects this strategy."""
@@ -171,7 +175,7 @@ _known: list[Strategy] = []
 def strategies() -> Registry[Strategy]:
     """All strategies, in the order they read keys and divide programs."""
     if not _known:
-        _known.extend(discovered(__name__, Strategy))
+        _known.extend(discover(__name__, Strategy))
     return _registry(tuple(_known))
 
 
@@ -234,6 +238,11 @@ def words() -> tuple[str, ...]:
 def plan_words() -> tuple[str, ...]:
     """The strategies that `plan` compares, data parallelism first."""
     return tuple(word for each in strategies().values() for word in each.plan_words)
+
+
+def planned_as(text: str) -> str:
+    """A strategy as `plan` compares it: `fsdp` is the third stage of ZeRO."""
+    return next((each.planned_as(text) for each in strategies().values() if each.claims(text)), text)
 
 
 def strategy_of(text: str) -> Strategy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from foretrain.registry import Registry, discovered
+from foretrain.registry import Registry, discover
 from foretrain.scheduling.loop import Policy
 
 
@@ -13,7 +13,7 @@ def policies() -> Registry[Policy]:
     """All policies, in order of their names."""
     return Registry(
         "policy",
-        sorted(discovered(__name__, Policy), key=lambda each: each.name),  # type: ignore[type-abstract]
+        sorted(discover(__name__, Policy), key=lambda each: each.name),  # type: ignore[type-abstract]
         name=lambda each: each.name,
         hint="List them with `foretrain simulate --help`.",
     )

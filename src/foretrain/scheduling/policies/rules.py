@@ -46,7 +46,7 @@ def by_priority(job: JobState) -> tuple[float, ...]:
 
 def one_job_a_node(state: State, order: Order) -> Decision:
     """Running jobs stay; each node that is off takes one waiting job."""
-    staying, waiting = _divided(state)
+    staying, waiting = _split_jobs(state)
     packing = NodePacking(state, staying)
     for job in _in_order(waiting, order) if packing.free_nodes else ():
         if not packing.free_nodes:
@@ -68,7 +68,7 @@ def sharing_nodes(state: State, order: Order) -> Decision:
     A job for which there is no room waits, and later ones may go before it. Nodes are opened with room for
     others, and right-sized at the end as long as other nodes are still off.
     """
-    staying, waiting = _divided(state)
+    staying, waiting = _split_jobs(state)
     packing = NodePacking(state, staying)
     for job in _in_order(waiting, order) if packing.has_room else ():
         if not packing.has_room:
@@ -104,7 +104,7 @@ def _has_room(packing: NodePacking, option: JobOption) -> bool:
     return configuration.nodes == 1 and packing.joins(configuration)
 
 
-def _divided(state: State) -> tuple[dict[str, Running], list[JobState]]:
+def _split_jobs(state: State) -> tuple[dict[str, Running], list[JobState]]:
     """Running jobs that stay where they are, and all others."""
     staying: dict[str, Running] = {}
     waiting: list[JobState] = []

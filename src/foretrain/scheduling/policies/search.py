@@ -196,13 +196,13 @@ class LocalSearch(Policy):
         random, search = Random(self.seed), Search(state)
         best = best_of(random_plans(search, self.iterations, random))
         for _ in range(self.moves if search.candidates else 0):
-            moved = search.plan(_moved(search, best, random))
+            moved = search.plan(_move_randomly(search, best, random))
             if moved.objective < best.objective:
                 best = moved
         return best.packing.decision()
 
 
-def _moved(search: Search, plan: OrderedPlan, random: Random) -> tuple[tuple[int, int], ...]:
+def _move_randomly(search: Search, plan: OrderedPlan, random: Random) -> tuple[tuple[int, int], ...]:
     """One random move: two jobs exchange places, or a job wishes another configuration."""
     wishes = list(plan.wishes)
     place = random.randrange(len(wishes))

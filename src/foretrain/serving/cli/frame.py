@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from foretrain.answers import Answer
 from foretrain.decoding import SWITCH, Option, decode, option, options
 from foretrain.errors import ForetrainError, InvalidData
 from foretrain.panels import COMMON, OUTPUT, PANELS
@@ -58,6 +59,17 @@ def write_file(flag: str, file: Path, text: str) -> None:
         write_atomically(file, text)
     except OSError as error:
         raise BackendFailed(f"{flag} {file} cannot be written: {error.strerror or error}") from error
+
+
+def write_report(file: Path, answer: Answer, verb: str) -> None:
+    """Write the report of an answer as one self-contained page that states its command and date."""
+    from datetime import date
+
+    from foretrain.serving.rendering.html import document
+    from foretrain.serving.views import report_of
+
+    page = document(report_of(answer), f"foretrain {verb}", command_line(), date.today().isoformat())
+    write_file("--html", file, page)
 
 
 Row = tuple[str, str]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foretrain.decoding import FILE, option, texts
 from foretrain.panels import OUTPUT
-from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
+from foretrain.serving.cli.frame import Command, Output, check_file, write_report
 from foretrain.serving.cli.terminal import print_answer, spinner
 from foretrain.serving.requests import GuideRequest
 
@@ -33,11 +33,7 @@ def run(request: GuideRequest, output: GuideOutput) -> None:
     with spinner("Guide") as progress:
         answer = verbs.guide(request, progress)
     if output.html is not None:
-        from datetime import date
-
-        from foretrain.serving.html.guide_report import guide_report
-
-        write_file("--html", output.html, guide_report(answer, command_line(), date.today().isoformat()))
+        write_report(output.html, answer, "guide")
     written = () if output.html is None else (f"Page: {output.html}",)
     print_answer(answer, output.json, written, names=output.show)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, SWITCH, TEXT, option
 from foretrain.panels import OUTPUT
-from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
+from foretrain.serving.cli.frame import Command, Output, check_file, write_file, write_report
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
 from foretrain.serving.requests import PlanRequest
 
@@ -85,11 +85,7 @@ def _write_files(answer: Frontier, output: PlanOutput) -> list[str]:
     """Write the files asked for; a line about each."""
     lines = []
     if output.html is not None:
-        from datetime import date
-
-        from foretrain.serving.html.plan_report import plan_report
-
-        write_file("--html", output.html, plan_report(answer, command_line(), date.today().isoformat()))
+        write_report(output.html, answer, "plan")
         lines.append(f"Report: {output.html}")
     if output.emit is not None:
         lines.append(_write_launch_file(answer, output, output.emit))

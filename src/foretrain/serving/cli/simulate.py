@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from foretrain.decoding import FILE, option
 from foretrain.panels import OUTPUT
-from foretrain.serving.cli.frame import Command, Output, check_file, command_line, write_file
+from foretrain.serving.cli.frame import Command, Output, check_file, write_report
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
 from foretrain.serving.requests import SimulateRequest
 
@@ -49,11 +49,7 @@ def _write_files(answer: Outcome | Comparison, output: SimulateOutput) -> list[s
     """Write the files asked for; a line about each."""
     lines = []
     if output.html is not None:
-        from datetime import date
-
-        from foretrain.serving.html.schedule_report import schedule_report
-
-        write_file("--html", output.html, schedule_report(answer, command_line(), date.today().isoformat()))
+        write_report(output.html, answer, "simulate")
         lines.append(f"Report: {output.html}")
     if output.plot is not None:
         from foretrain.scheduling.accounting import Comparison

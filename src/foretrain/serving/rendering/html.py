@@ -7,10 +7,11 @@ phone and on paper.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 from foretrain.errors import MissingData
@@ -151,11 +152,15 @@ def _table_class(table: Table) -> str:
 
 @dataclass(frozen=True)
 class _Heat:
-    """The shade of each cell, and the least and the most as they are written."""
+    """The shade of each cell, the least and the most as they are written, and a letter for each reason.
+
+    Reasons are those of cells without a value, in the order they first occur.
+    """
 
     classes: tuple[tuple[str, ...], ...]
     least: str
     most: str
+    letters: Mapping[str, str]
 
 
 def _heat(table: Table) -> _Heat:
@@ -170,11 +175,20 @@ def _heat(table: Table) -> _Heat:
         return f"h{shade(value, values)}{' best' if is_best else ''}"
 
     ends = sorted(numbers, key=lambda cell: value_of(cell) or 0.0)
+    blank = [cell for row in table.rows for cell in row[1:] if value_of(cell) is None]
+    reasons = dict.fromkeys(cell.tip for cell in blank if isinstance(cell, Cell) and cell.tip)
     return _Heat(
         tuple(tuple(class_of(cell) for cell in row[1:]) for row in table.rows),
         text_of(ends[0]) if ends else "",
         text_of(ends[-1]) if ends else "",
+        {reason: _letter(number) for number, reason in enumerate(reasons)},
     )
+
+
+def _letter(number: int) -> str:
+    """a to z, then aa, ab ..."""
+    before, last = divmod(number, len(ascii_lowercase))
+    return (_letter(before - 1) if before else "") + ascii_lowercase[last]
 
 
 def chart_figure(chart: Chart) -> Markup:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from foretrain.convergence.options import LogRequest
 from foretrain.decoding import (
-    DURATION,
     FILE,
     MONEY,
     SWITCH,
@@ -27,19 +26,18 @@ from foretrain.panels import (
     MACHINES,
     MONEY_AND_ENERGY,
     OUTPUT,
-    OWNING,
     PARALLELISM,
     PRICES,
     PRIOR,
     STEP,
     STORED,
 )
+from foretrain.planning.options import Limits, MachineOptions, OwningOptions, RentOrBuyOptions
 from foretrain.prediction.options import (
     HARDWARE,
     CostModelOptions,
     HardwareOption,
     InputOptions,
-    NetworkOptions,
     Parallelism,
     TopologyOption,
 )
@@ -122,11 +120,13 @@ class PlanRequest(
     ModelOption,
     BatchLimits,
     TrainingOptions,
-    NetworkOptions,
+    Limits,
+    MachineOptions,
     TopologyOption,
     InputOptions,
     LengthOptions,
     RunningOptions,
+    OwningOptions,
 ):
     """Which machines to rent for a job."""
 
@@ -148,32 +148,6 @@ class PlanRequest(
     )
     TAKES_WORKLOAD_FILE = True
 
-    deadline: float | None = option(DURATION, "Maximum duration of the job, e.g. 12h or 2d.", panel=LENGTH)
-    budget: float | None = option(MONEY, "Maximum cost, e.g. 200usd or $1,500.", panel=MONEY_AND_ENERGY)
-    confidence: float = option(
-        number(),
-        "Required probability of meeting `deadline` and `budget`, e.g. 0.9.",
-        default=0.5,
-        panel=LENGTH,
-    )
-    gpu: tuple[str, ...] = option(
-        texts(),
-        "Only these GPUs or families, comma-separated.",
-        default=(),
-        panel=MACHINES,
-        complete="device",
-    )
-    cloud: tuple[str, ...] = option(
-        texts(), "Only these clouds, e.g. aws,gcp.", default=(), panel=MACHINES, complete="provider"
-    )
-    region: tuple[str, ...] = option(
-        texts(by_comma=False),
-        "Only these regions, comma-separated.",
-        default=(),
-        panel=MACHINES,
-        complete="region",
-    )
-    max_gpus: int = option(whole_number(1), "Maximum number of GPUs.", default=64, panel=MACHINES)
     strategy: tuple[str, ...] = option(
         texts(),
         "Strategies to compare: auto (all), or a subset of ddp,zero1,zero2,zero3.",
@@ -186,11 +160,6 @@ class PlanRequest(
         default=False,
         panel=PARALLELISM,
     )
-    jobs_per_year: float | None = option(
-        number(above=0), "Number of times the job runs per year; adds a comparison with buying.", panel=OWNING
-    )
-    buy_price: float | None = option(MONEY, "Total purchase price of the selected machines.", panel=OWNING)
-    usd_per_kwh: float | None = option(MONEY, "Electricity price for owned machines.", panel=OWNING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,56 +275,11 @@ class ScalingRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RentOrBuyRequest(Request):
+class RentOrBuyRequest(Request, RentOrBuyOptions):
     """After how many hours of use owning a machine wins."""
 
     VERB = "rent-or-buy"
     COMMON = ("price", "rent", "offer", "relative_performance", "hours_per_year", "utilisation", "json")
-
-    price: float = option(MONEY, "Purchase price of the machine, e.g. 8000.", required=True, panel=OWNING)
-    rent: float | None = option(MONEY, "Rent per hour, e.g. 1.50.", panel=OWNING)
-    offer: str | None = option(
-        TEXT,
-        "Cloud offer to rent, e.g. lambda:gpu_8x_h100_sxm5.",
-        panel=OWNING,
-        complete="instance",
-        metavar="CLOUD:INSTANCE",
-    )
-    relative_performance: float = option(
-        number(above=0),
-        "Performance of the rented machine relative to the owned one, e.g. 0.7.",
-        default=1.0,
-        panel=OWNING,
-    )
-    hours_per_year: float | None = option(
-        number(above=0), "Hours of use per year; 2,000 is a full-time working year.", panel=OWNING
-    )
-    utilisation: float | None = option(
-        number(), "Use as a fraction of all 8,760 hours of a year, e.g. 0.5.", panel=OWNING
-    )
-    watts: float | None = option(
-        number(0), "Power draw of the owned machine under load.", panel=MONEY_AND_ENERGY
-    )
-    device: str | None = option(
-        TEXT,
-        "Use the TDP of DEVICE:COUNT as the power draw.",
-        panel=MONEY_AND_ENERGY,
-        metavar="DEVICE[:COUNT]",
-        complete="device",
-    )
-    usd_per_kwh: float = option(MONEY, "Price of electricity.", default=0.0, panel=MONEY_AND_ENERGY)
-    pue: float = option(
-        number(),
-        "Power usage effectiveness: total power / IT power; 1 means no cooling.",
-        default=1.0,
-        panel=MONEY_AND_ENERGY,
-    )
-    hosting: float = option(
-        MONEY, "Cost of rack, network and repairs in USD per year.", default=0.0, panel=MONEY_AND_ENERGY
-    )
-    resale: float = option(MONEY, "Resale value of the machine.", default=0.0, panel=OWNING)
-    resale_after: float = option(DURATION, "Time until resale, e.g. 3y.", default=0.0, panel=OWNING)
-    discount_rate: float = option(number(), "Annual discount rate, e.g. 0.08.", default=0.0, panel=OWNING)
 
 
 @dataclass(frozen=True, kw_only=True)

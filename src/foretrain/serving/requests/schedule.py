@@ -17,12 +17,12 @@ def policy_help() -> str:
     """The policies, as their registry lists them."""
     from foretrain.scheduling.policies.catalogue import policies
 
-    return f"Policy that decides: {', '.join(policies())}."
+    return f"Scheduling policy: {', '.join(policies())}."
 
 
 def policies_help() -> str:
     """The same where several may be compared."""
-    return f"{policy_help()} Several, comma-separated, or `all` are compared."
+    return f"{policy_help()} Give several, comma-separated, or `all` to compare them."
 
 
 @dataclass(frozen=True, kw_only=True)

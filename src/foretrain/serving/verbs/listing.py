@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foretrain.facts.explanation import Explanation
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
-    from foretrain.facts.price_import import ImportReport
+    from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.workloads.zoo.catalogue import ZooEntry
 
@@ -66,7 +66,7 @@ def devices(request: DevicesRequest, progress: Progress = no_progress) -> Device
     if request.name is not None:
         matching = known.matching(request.name)
         return DeviceList(matching, is_one=len(matching) == 1)
-    return DeviceList(known.listed(request.vendor, request.generation))
+    return DeviceList(known.list_devices(request.vendor, request.generation))
 
 
 @final
@@ -96,7 +96,7 @@ def offers(request: OffersRequest) -> OfferList | ImportReport:
     from foretrain.facts.offers import OfferQuery, contradiction, search
 
     if request.refresh is not None:
-        from foretrain.facts.price_import import import_prices
+        from foretrain.facts.price_files import import_prices
 
         return import_prices(request.refresh, _day(request.as_of))
     if request.as_of is not None:
@@ -152,7 +152,7 @@ class LinkList(Answer):
 def links(request: LinksRequest) -> LinkList | TopologyAnswer:
     """Which links and networks are known; with a `topology` file, how the GPUs of that machine are joined."""
     from foretrain.facts.devices import device
-    from foretrain.facts.links import listed
+    from foretrain.facts.links import list_links
     from foretrain.facts.topology import explain_topology
 
     machine = topology(request)
@@ -160,7 +160,7 @@ def links(request: LinksRequest) -> LinkList | TopologyAnswer:
         return explain_topology(machine, None if request.device is None else device(request.device))
     if request.device is not None:
         raise InvalidRequest("`device` is that of the GPUs in a `topology` file; give the file too")
-    return LinkList(listed(request.kind))
+    return LinkList(list_links(request.kind))
 
 
 @final
@@ -199,9 +199,9 @@ def _plain_model(entry: ZooEntry) -> dict[str, Any]:
 def models(request: ModelsRequest) -> ModelList:
     """Which models can be trained; needs no torch."""
     from foretrain.workloads.readers import ACCEPTED
-    from foretrain.workloads.zoo.catalogue import listed
+    from foretrain.workloads.zoo.catalogue import list_models
 
-    return ModelList(listed(request.search), ACCEPTED)
+    return ModelList(list_models(request.search), ACCEPTED)
 
 
 def explain(request: ExplainRequest) -> Explanation:

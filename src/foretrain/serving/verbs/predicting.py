@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
+from foretrain.planning.options import Limits, OwningOptions
 from foretrain.prediction.options import InputOptions, Parallelism, TopologyOption
 from foretrain.serving.requests import (
     GuideModel,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
-    from foretrain.planning.plan import StreamOptions
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.prediction.cost_models import CostModel
     from foretrain.prediction.scenario import Scenario
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from foretrain.workloads.workload import Workload
 
 Progress = Callable[[str], None]
-END_TO_END = "end-to-end"
 
 
 def no_progress(_: str) -> None:
@@ -115,30 +114,23 @@ def plan(
 ) -> Frontier | Infeasible:
     """Which machines to rent for a job; `with_prediction` adds the prediction of the chosen plan's step."""
     from foretrain.planning.machines import MachinesRequest
-    from foretrain.planning.plan import PlanRequest as Problem
+    from foretrain.planning.plan import PlanProblem
     from foretrain.planning.plan import plan as core
-    from foretrain.planning.selection import Limits
 
     options = part(JobOptions, request, region=None)
     progress("reading the model")
-    problem = Problem(
+    problem = PlanProblem(
         workload=workload(request, source, batch=None),
         length=part(LengthOptions, request),
         options=options,
-        machines=MachinesRequest(
-            gpus=request.gpu,
-            clouds=request.cloud,
-            regions=region_names(request.region),
-            most_devices=request.max_gpus,
-            links=request.links,
-            network=request.network,
-            topology=topology(request),
+        machines=part(
+            MachinesRequest, request, region=region_names(request.region), topology=topology(request)
         ),
         batches=part(BatchLimits, request),
         strategies=plan_strategies(request.strategy),
-        limits=Limits(request.deadline, request.budget, request.confidence),
+        limits=part(Limits, request),
         input=part(InputOptions, request),
-        stream=_stream(request),
+        owning=part(OwningOptions, request),
         layouts=request.layouts,
         with_prediction=with_prediction,
     )
@@ -147,27 +139,14 @@ def plan(
 
 def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
     """Strategies as `plan` compares them."""
-    from foretrain.prediction.strategies.strategy import AUTO, plan_words
+    from foretrain.prediction.strategies.strategy import AUTO, plan_words, planned_as
 
-    if names == (AUTO,):
-        return plan_words()
-    return tuple("zero3" if name == "fsdp" else name for name in names)
-
-
-def _stream(request: PlanRequest) -> StreamOptions | None:
-    from foretrain.planning.plan import StreamOptions
-
-    if request.jobs_per_year is not None:
-        return StreamOptions(request.jobs_per_year, request.buy_price, request.usd_per_kwh)
-    if request.buy_price is not None or request.usd_per_kwh is not None:
-        raise InvalidRequest("`buy_price` and `usd_per_kwh` are about buying: give `jobs_per_year` too")
-    return None
+    return plan_words() if names == (AUTO,) else tuple(map(planned_as, names))
 
 
 def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
     """Networks by hardware by batch size."""
-    from foretrain.planning.guide.guide import BATCHES
-    from foretrain.planning.guide.guide import GuideRequest as Problem
+    from foretrain.planning.guide.guide import BATCHES, GuideProblem
     from foretrain.planning.guide.guide import guide as core
     from foretrain.planning.guide.machines import default_machines, machines_named
 
@@ -178,7 +157,7 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
         workload(request_from(GuideModel, {**chosen, "model": model}))
         for model in dict.fromkeys(request.models)
     )
-    problem = Problem(
+    problem = GuideProblem(
         workloads=workloads,
         machines=machines or default_machines(request.cloud),
         batches=request.batch or BATCHES,
@@ -190,12 +169,11 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
 
 def scaling(request: ScalingRequest, progress: Progress = no_progress) -> ScalingAnswer:
     """From a few timed configurations of a job to all the others."""
-    from foretrain.learning.scaling.answer import ScalingProblem as Problem
-    from foretrain.learning.scaling.answer import predict_scaling
+    from foretrain.learning.scaling.answer import ScalingProblem, predict_scaling
     from foretrain.learning.scaling.configurations import read_configurations, read_timings
 
     asked = () if request.at is None else read_configurations(request.at)
-    problem = Problem(read_timings(request.timings), asked, request.form, request.cluster)
+    problem = ScalingProblem(read_timings(request.timings), asked, request.form, request.cluster)
     if request.workload is not None or request.on is not None:
         problem = _with_prediction(problem, request, progress)
     return predict_scaling(problem)
@@ -227,23 +205,8 @@ def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) 
 def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
     """After how many hours of use owning a machine wins."""
     from foretrain.planning import rent_or_buy as core
-    from foretrain.units import YEAR
 
-    return core.rent_or_buy(
-        core.RentOrBuyRequest(
-            price_usd=request.price,
-            rent_usd_per_hour=core.hourly_rent(request.rent, request.offer),
-            relative_performance=request.relative_performance,
-            hours_per_year=core.hours_of_use(request.hours_per_year, request.utilisation),
-            watts=core.power_draw(request.watts, request.device),
-            usd_per_kwh=request.usd_per_kwh,
-            pue=request.pue,
-            hosting_usd_per_year=request.hosting,
-            resale_usd=request.resale,
-            resale_after_years=request.resale_after / YEAR,
-            discount_rate=request.discount_rate,
-        )
-    )
+    return core.rent_or_buy(core.terms_of(request))
 
 
 # ---------------------------------------------------------------- the core's nouns
@@ -270,18 +233,16 @@ def cost_model(request: PredictRequest | PredictedJob) -> CostModel | str:
     from foretrain.prediction.operators.pricing import CHOICES
 
     name, timings = request.cost_model, request.timings
-    if name in CHOICES:
-        if timings is not None:
-            raise InvalidRequest(
-                f"`timings` is for `cost_model` {END_TO_END}; {name} is not fitted to your timings"
-            )
+    if name in CHOICES and timings is None:
         return name
-    if name != END_TO_END:
+    from foretrain.learning.regression.cost_model import NAME, timed_steps
+
+    if name in CHOICES:
+        raise InvalidRequest(f"`timings` is for `cost_model` {NAME}; {name} is not fitted to your timings")
+    if name != NAME:
         return _fitted(request, name)
     if timings is None:
-        raise InvalidRequest(f"`cost_model` {END_TO_END} is fitted to your own timings: give `timings` FILE")
-    from foretrain.learning.regression.cost_model import timed_steps
-
+        raise InvalidRequest(f"`cost_model` {NAME} is fitted to your own timings: give `timings` FILE")
     return timed_steps(timings, request.model)
 
 
@@ -289,13 +250,13 @@ def _fitted(request: PredictRequest | PredictedJob, file: str) -> CostModel:
     """The cost model of a saved model, or of a file of timings."""
     from pathlib import Path
 
-    from foretrain.learning.regression.cost_model import learned_steps
+    from foretrain.learning.regression.cost_model import NAME, learned_steps
     from foretrain.prediction.operators.pricing import CHOICES
 
     path = Path(file).expanduser()
     if not path.suffix and not path.exists():
         raise InvalidRequest(
-            f"`cost_model` {file!r} is not one of {', '.join((*CHOICES, END_TO_END))}, a FILE of timings "
+            f"`cost_model` {file!r} is not one of {', '.join((*CHOICES, NAME))}, a FILE of timings "
             "or a model that `learn` saved"
         )
     if request.timings is not None:
@@ -330,10 +291,10 @@ def region_names(given: tuple[str, ...]) -> tuple[str, ...]:
     if not items:
         return ()
     from foretrain.facts.offers import all_offers
-    from foretrain.registry import normalised
+    from foretrain.registry import normalise
 
     def key(parts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(normalised, parts))
+        return tuple(map(normalise, parts))
 
     known = {
         key(tuple(part.strip() for part in offer.region.split(",") if part.strip())): offer.region

@@ -123,14 +123,14 @@ class RunDetails(Answer):
 
 def show_run(request: ShowRunRequest) -> RunDetails:
     """One run in full."""
-    from foretrain.learning.validation import compared, why_not_comparable
+    from foretrain.learning.validation import compare_run, why_not_comparable
     from foretrain.store import open_store
     from foretrain.store.figures import resource_use
 
     with open_store(request.store) as store:
         run = store.run(request.id)
     is_comparable = run.prediction is not None and not why_not_comparable(run)
-    comparison = compared(run, run.prediction) if run.prediction is not None and is_comparable else None
+    comparison = compare_run(run, run.prediction) if run.prediction is not None and is_comparable else None
     return RunDetails(run, resource_use(run), comparison)
 
 
@@ -331,7 +331,7 @@ def validate(request: ValidateRequest, progress: Progress = no_progress) -> Vali
 
 def validate_runs(runs: Sequence[Run], place: str, progress: Progress = no_progress) -> ValidateAnswer:
     """Compare each run with the prediction made before it, and with that of today."""
-    from foretrain.learning.validation import compared, validation_of, why_not_comparable
+    from foretrain.learning.validation import compare_run, validation_of, why_not_comparable
 
     predictions: dict[str, tuple[PredictionMade | None, str]] = {}
     before, now, skipped = [], [], []
@@ -340,14 +340,14 @@ def validate_runs(runs: Sequence[Run], place: str, progress: Progress = no_progr
         if not reason:
             progress(f"{number} of {len(runs)}")
             if run.prediction is not None:
-                before.append(compared(run, run.prediction))
+                before.append(compare_run(run, run.prediction))
             # Runs of the same setting have the same prediction: each setting is predicted once.
             key = to_json(dict(sorted(run.setting.items())))
             if key not in predictions:
                 predictions[key] = _predict_setting(run)
             made, reason = predictions[key]
             if made is not None:
-                now.append(compared(run, made))
+                now.append(compare_run(run, made))
         if reason:
             is_before = bool(before) and before[-1].run == run.id
             skipped.append(SkippedRun(run=run.id, before=is_before, reason=reason))

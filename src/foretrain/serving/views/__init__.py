@@ -60,11 +60,28 @@ VIEWS: Mapping[str, str] = {
 }
 """The view of an answer by the answer's class: a file of this folder and its function."""
 
+REPORTS: Mapping[str, str] = {
+    "Comparison": "schedule.comparison_report",
+    "Frontier": "plan_report.plan_report",
+    "Guide": "guide.guide_report",
+    "Outcome": "schedule.outcome_report",
+}
+"""Likewise of answers whose report (`--html`) shows more than their page: charts, sources, long tables."""
+
 
 def page_of(answer: Answer, **options: Any) -> Page:
     """The page of an answer; `options` are those of its view, as `why` of a plan."""
-    module, _, function = VIEWS[type(answer).__name__].partition(".")
-    page: Page = getattr(importlib.import_module(f"foretrain.serving.views.{module}"), function)(
-        answer, **options
-    )
+    page: Page = _function(VIEWS[type(answer).__name__])(answer, **options)
     return page
+
+
+def report_of(answer: Answer) -> Page:
+    """The report of an answer: its page, or a longer one."""
+    name = type(answer).__name__
+    page: Page = _function(REPORTS.get(name, VIEWS[name]))(answer)
+    return page
+
+
+def _function(view: str) -> Any:
+    module, _, function = view.partition(".")
+    return getattr(importlib.import_module(f"foretrain.serving.views.{module}"), function)

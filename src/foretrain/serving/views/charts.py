@@ -20,6 +20,7 @@ from foretrain.serving.views.vega import (
     MUTED,
     PALETTE,
     PAPER,
+    STRONG_LINE,
     WARNING,
     Axis,
     Box,
@@ -126,13 +127,12 @@ def _front(frontier: Frontier, drawn: Sequence[int], name_of: Callable[[Plan], s
     plans, two, reported = frontier.plans, frontier.two_phases, frontier.reported
     chosen = plans[reported]
     deadline, budget = frontier.deadline_seconds, frontier.budget_usd
-    shown = [plans[index] for index in drawn]
-    held = [
-        (plan.seconds.p50, plan.usd.p50) for plan in shown
-    ] + [(chosen.seconds.p10, chosen.usd.p10), (chosen.seconds.p90, chosen.usd.p90)]  # fmt: skip
-    held += [] if two is None else [(two.plan.seconds, two.plan.usd)]
-    times = [seconds for seconds, _ in held] + ([] if deadline is None else [deadline])
-    money = [usd for _, usd in held] + ([] if budget is None else [budget])
+    times = [plans[index].seconds.p50 for index in drawn] + [chosen.seconds.p10, chosen.seconds.p90]
+    money = [plans[index].usd.p50 for index in drawn] + [chosen.usd.p10, chosen.usd.p90]
+    times += [] if deadline is None else [deadline]
+    money += [] if budget is None else [budget]
+    if two is not None:
+        times, money = [*times, two.plan.seconds], [*money, two.plan.usd]
     x = axis_over(times, "time of the whole job", Quantity.TIME, width, is_log=True)
     y = axis_over(money, "cost of the whole job", Quantity.MONEY, height, is_log=True, is_vertical=True)
 
@@ -150,12 +150,12 @@ def _front(frontier: Frontier, drawn: Sequence[int], name_of: Callable[[Plan], s
     rows.append(_dot(chosen, name_of, names["chosen"]))
     kinds = [name for name in names.values() if any(row["kind"] == name for row in rows)]
     styles = {"chosen": (ACCENT, PAPER, 200), "front": (PAPER, ACCENT, 70), "two": (PALETTE[1], PAPER, 110),
-              "other": (GREY, GREY, 18)}  # fmt: skip
+              "other": (STRONG_LINE, STRONG_LINE, 14)}  # fmt: skip
     used = [styles[key] for key, name in names.items() if name in kinds]
     key = legend(kinds, width)
 
     def by_kind(place: int) -> Spec:
-        # Without a type, Vega-Lite interpolates sizes between the first and the last.
+        # Without a type, Vega-Lite interpolates numbers between the first and the last.
         scale = {"type": "ordinal", "domain": kinds, "range": [style[place] for style in used]}
         return {"field": "kind", "type": "nominal", "scale": scale, "legend": key}
 

@@ -14,7 +14,8 @@ from foretrain.planning.guide.guide import Guide, ModelGuide
 from foretrain.planning.guide.machines import Machine
 from foretrain.serving.views import blocks
 from foretrain.serving.views.blocks import Block, Break, Column, Heading, Page, Sentence, Table, Tone
-from foretrain.serving.views.wording import between, notes
+from foretrain.serving.views.plan_report import cell_of_source
+from foretrain.serving.views.wording import between, notes, sentence
 from foretrain.units import format_bytes, format_duration, format_money
 
 _MOST_REASONS = 8
@@ -23,6 +24,7 @@ _HEADS = {
     "verdict": "choke", "throughput": "samples/s", "transfer": "moved",
 }  # fmt: skip
 """Faces as columns; those of one batch, if none were named, are the first six."""
+_IN_REPORTS = ("time", "cost", "speedup", "value", "memory", "verdict")
 _CAPTIONS = {
     "time": "The fastest machine of each batch is outlined. * in micro-batches; > at least.",
     "cost": "The cheapest machine of each batch is outlined.",
@@ -39,6 +41,42 @@ def guide_page(guide: Guide, names: Sequence[str] = ()) -> Page:
     """The guide; `names` are faces of its cells, none for the default ones."""
     title = f"Buyer's guide: {', '.join(model.name for model in guide.models)}"
     return Page.of(title, _blocks(guide, names))
+
+
+def guide_report(guide: Guide) -> Page:
+    """The guide with more faces, every reason for a blank cell, and the sources of prices."""
+    title = f"Buyer's guide: {', '.join(model.name for model in guide.models)}"
+    return Page.of(title, _report(guide))
+
+
+def _report(guide: Guide) -> Iterator[Block]:
+    if len(guide.models) == 1:
+        yield Heading(sentence(guide.models[0].summary.verdict))
+    else:
+        yield blocks.Figures(
+            [blocks.Figure(model.name, sentence(model.summary.verdict)) for model in guide.models]
+        )
+    work = "" if guide.samples is None else f" of an epoch of {guide.samples:,} samples"
+    yield Sentence(
+        f"Every machine trains the same global batch, shared out over its devices by {guide.strategy}, so "
+        f"times and costs{work} compare across a column."
+    )
+    for model in guide.models:
+        yield Heading(model.name, level=2)
+        kinds = [kind.sentence for kind in model.summary.kinds if kind.sentence != model.summary.verdict]
+        yield notes(map(sentence, kinds))
+        yield _picks(guide, model)
+        for face in faces(guide, _IN_REPORTS):
+            if face.name != "cost" or _has_prices(guide):
+                yield _face_table(guide, model, face)
+    yield Heading("Machines and prices", level=2)
+    yield _machines(guide.machines)
+    used = dict.fromkeys(machine.offer.source for machine in guide.machines if machine.offer)
+    if used:
+        yield Table([Column("source of the prices")], [(cell_of_source(source),) for source in used])
+    if guide.notes:
+        yield Heading("Notes", level=2)
+        yield notes(map(sentence, guide.notes))
 
 
 def _blocks(guide: Guide, names: Sequence[str]) -> Iterator[Block]:

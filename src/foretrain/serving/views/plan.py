@@ -68,7 +68,7 @@ def _answer(frontier: Frontier) -> Iterator[Block]:
         yield Heading(f"{_MARK} {frontier.model}: rent {text}", Tone.GOOD)
     else:
         yield Heading(f"{frontier.model}: no plan keeps the limits; nearest is {text}", Tone.BAD)
-    limits = _limits(frontier, plan)
+    limits = kept_limits(frontier, plan)
     if limits:
         yield Sentence(limits, indent=1)
     yield Sentence(_configuration(plan), indent=1)
@@ -270,7 +270,7 @@ def between_money(usd: Quantiles) -> str:
     return together(f"{format_money(usd.p10)} – {format_money(usd.p90)}")
 
 
-def _limits(frontier: Frontier, plan: Plan) -> str:
+def kept_limits(frontier: Frontier, plan: Plan) -> str:
     """How likely a plan keeps what was asked: `It keeps the deadline of 24h 00m with 97 % probability.`"""
     deadline, budget = frontier.deadline_seconds, frontier.budget_usd
     in_time = "" if deadline is None else f"the deadline of {together(format_duration(deadline))}"

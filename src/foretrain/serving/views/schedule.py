@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from foretrain.serving.views.blocks import Block, Break, Column, Heading, Page, Sentence, Table, Tone
-from foretrain.serving.views.wording import notes, probability
+from foretrain.serving.views.blocks import (
+    Block,
+    Break,
+    Cell,
+    Column,
+    Figure,
+    Figures,
+    Heading,
+    Page,
+    Row,
+    Sentence,
+    Table,
+    Tone,
+)
+from foretrain.serving.views.schedule_charts import schedule_chart
+from foretrain.serving.views.wording import notes, probability, sentence, together
 from foretrain.units import format_duration, format_money
 
 if TYPE_CHECKING:
@@ -18,6 +32,8 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 40
 """Jobs that are listed; of more, those that cost most."""
+_MOST_REPORTED = 1_000
+"""Likewise in a report."""
 _MOST_DELAYED = 10
 _MOST_SLOTS = 40
 
@@ -39,6 +55,16 @@ def comparison_page(answer: Comparison) -> Page:
     )  # fmt: skip
 
 
+def outcome_report(outcome: Outcome) -> Page:
+    """One policy with its Gantt chart, the cluster over time and all jobs."""
+    return Page.of(_title(outcome), _report(outcome, None))
+
+
+def comparison_report(answer: Comparison) -> Page:
+    """Policies compared, and the cheapest in full."""
+    return Page.of(_title(answer.best), _report(answer.best, answer))
+
+
 def run_page(answer: RealRun) -> Page:
     """What became of the jobs, and forecast against bill."""
     return Page.of(_title(answer.outcome), (*_outcome(answer.outcome), Break(), *_slots(answer)))
@@ -52,6 +78,125 @@ def schedule_page(answer: Schedule, explain: bool = False) -> Page:
 def _title(outcome: Outcome) -> str:
     jobs = len(outcome.jobs)
     return f"{jobs:,} job{'' if jobs == 1 else 's'} under {outcome.policy}"
+
+
+def _report(outcome: Outcome, compared: Comparison | None) -> Iterator[Block]:
+    yield Heading(_lead(outcome))
+    yield _key_figures(outcome)
+    if compared is not None:
+        yield Heading("Policies compared", level=2)
+        yield _all_policies(compared)
+    yield Heading("Schedule", level=2)
+    yield schedule_chart(outcome)
+    yield Heading("Jobs", level=2)
+    yield from _all_jobs(outcome)
+    remarks = outcome.notes if compared is None else compared.notes
+    if remarks:
+        yield Heading("Notes", level=2)
+        yield notes(map(sentence, remarks))
+
+
+def _lead(outcome: Outcome) -> str:
+    if not outcome.jobs:
+        return "There are no jobs."
+    bound = outcome.bound_usd
+    over = f" No policy can do it for less than {format_money(bound)}." if bound is not None else ""
+    late = "No job is late" if not outcome.late_jobs else f"{outcome.late_jobs:,} end late"
+    return (
+        f"{format_money(outcome.total_usd)}: {format_money(outcome.execution_usd)} for nodes and "
+        f"{format_money(outcome.tardiness_usd)} for lateness. {late}; the last ends after "
+        f"{together(format_duration(outcome.makespan_seconds))}.{over}"
+    )
+
+
+def _key_figures(outcome: Outcome) -> Figures:
+    bound, unused = outcome.bound_usd, outcome.unused_usd
+    over = "" if not bound else f"{outcome.total_usd / bound - 1:+.1%} over the lower bound"
+    late = f"{outcome.late_jobs:,} of {len(outcome.jobs):,} jobs late"
+    return Figures(
+        [
+            Figure("total", format_money(outcome.total_usd), over),
+            Figure(
+                "nodes",
+                format_money(outcome.execution_usd),
+                f"{format_money(unused)} billed after use" if unused else "",
+            ),
+            Figure("lateness", format_money(outcome.tardiness_usd), late),
+            Figure("mean completion", format_duration(outcome.mean_completion_seconds), "after submission"),
+        ],
+        is_key=True,
+    )
+
+
+def _all_policies(answer: Comparison) -> Table:
+    """Every figure of the policies, the cheapest first."""
+    best = min(each.total_usd for each in answer.outcomes)
+    titles = (
+        "total", "against the cheapest", "against the bound", "nodes", "lateness", "late jobs",
+        "mean completion", "decision, p50", "decision, max",
+    )  # fmt: skip
+
+    def money(usd: float) -> Cell:
+        return Cell(format_money(usd), usd)
+
+    def time(seconds: float) -> Cell:
+        return Cell(format_duration(seconds), seconds)
+
+    return Table(
+        [Column("policy", role="title"), *(Column(title, right=True) for title in titles)],
+        [
+            (
+                each.policy,
+                money(each.total_usd),
+                f"{each.total_usd / best - 1:+.1%}" if best > 0 else "",
+                f"{each.total_usd / answer.bound_usd - 1:+.1%}" if answer.bound_usd else "",
+                money(each.execution_usd),
+                money(each.tardiness_usd),
+                f"{each.late_jobs:,}",
+                time(each.mean_completion_seconds),
+                time(each.decisions.p50),
+                time(each.decisions.max),
+            )
+            for each in sorted(answer.outcomes, key=lambda each: each.total_usd)
+        ],
+        marked=frozenset({0}),
+        is_sortable=True,
+    )
+
+
+def _all_jobs(outcome: Outcome) -> Iterator[Block]:
+    jobs = outcome.jobs
+    if len(jobs) > _MOST_REPORTED:
+        jobs = tuple(sorted(jobs, key=lambda each: -each.usd)[:_MOST_REPORTED])
+        yield Sentence(f"The {_MOST_REPORTED:,} of {len(outcome.jobs):,} jobs that cost most.", Tone.MINOR)
+    titles = ("submitted", "starts", "ends", "due", "late", "nodes", "lateness", "starts of it")
+    yield Table(
+        [Column("job", role="title"), *(Column(title, right=True) for title in titles), Column("remark")],
+        [_report_row(each) for each in jobs],
+        marked=frozenset(number for number, each in enumerate(jobs) if each.late_seconds > 0),
+        is_sortable=True,
+    )
+
+
+def _report_row(job: JobOutcome) -> Row:
+    def moment(seconds: float | None) -> Cell | str:
+        return "" if seconds is None else Cell(format_duration(seconds), seconds)
+
+    def positive(value: float, write: Callable[[float], str]) -> Cell:
+        return Cell(write(value), value) if value > 0 else Cell("", 0.0)
+
+    return (
+        job.job,
+        moment(job.submit_seconds),
+        moment(job.start_seconds),
+        moment(job.finish_seconds),
+        moment(job.deadline_seconds),
+        positive(job.late_seconds, format_duration),
+        positive(job.execution_usd, format_money),
+        positive(job.tardiness_usd, format_money),
+        str(job.starts),
+        f"{job.status.value}: {job.message}" if job.message else "",
+    )
 
 
 def _comparison(answer: Comparison) -> Table:

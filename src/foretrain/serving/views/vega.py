@@ -326,8 +326,9 @@ def legend(names: Sequence[str], width: float, **properties: Any) -> Spec:
     symbol, gap = 24.0, 16.0
     texts = [text_width(name, FONT_SIZE) for name in names]
     gap += 0.2 * max(texts, default=0.0)
-    total = sum(texts) + len(texts) * (symbol + gap)
-    columns = len(names) if total <= width else max(1, int(width // (max(texts) + symbol + gap)))
+    # Texts are bounded by the widest font; in ours they take about five sixths of that.
+    widths = [text / 1.2 + symbol + gap for text in texts]
+    columns = len(names) if sum(widths) - gap <= width else max(1, int(width // max(widths)))
     limit = {"labelLimit": 0.8 * width - symbol} if max(texts, default=0.0) + symbol > width else {}
     return {"columns": columns, "columnPadding": gap, **limit, **properties}
 

@@ -43,7 +43,7 @@ def batch_of(inputs: tuple[Any, ...], name: str) -> int:
     raise InvalidRequest(f"{name} has no input tensor with a batch dimension")
 
 
-def resized(inputs: tuple[Any, ...], old: int, new: int) -> tuple[Any, ...]:
+def resize_inputs(inputs: tuple[Any, ...], old: int, new: int) -> tuple[Any, ...]:
     """The inputs with `new` samples where they had `old` along their first dimension."""
 
     def other(value: Any) -> Any:
@@ -55,7 +55,7 @@ def resized(inputs: tuple[Any, ...], old: int, new: int) -> tuple[Any, ...]:
     return changed
 
 
-def repeated(inputs: tuple[Any, ...], old: int, new: int) -> tuple[Any, ...]:
+def repeat_inputs(inputs: tuple[Any, ...], old: int, new: int) -> tuple[Any, ...]:
     """The inputs with `new` samples where they had `old`: the same ones again and again."""
 
     def other(value: Any) -> Any:

@@ -48,19 +48,19 @@ class ExportedProgram(ModelSource):
             NamedInputs,
             batch_of,
             default_loss,
-            resized,
+            resize_inputs,
             tokens_of,
         )
 
         refuse_size(self.name, options, "seq_len", "image_size")
-        program = _loaded(self.file)
+        program = _load(self.file)
         positional, named = _example_inputs(program, self.name)
         inputs = (*positional, *named.values())
         batch = batch_of(inputs, self.name)
         asked = chosen_batch(options, batch)
         if asked != batch:
             _check_dynamic(program, self.name, batch, asked)
-            inputs = resized(inputs, batch, asked)
+            inputs = resize_inputs(inputs, batch, asked)
         module = program.module(check_guards=False)
         if named:
             module = NamedInputs(module, tuple(named), by_position=len(positional))
@@ -78,7 +78,7 @@ def read_exported(name: str) -> ExportedProgram:
     return ExportedProgram(name, file.resolve())
 
 
-def _loaded(file: Path) -> Any:
+def _load(file: Path) -> Any:
     import torch
 
     try:

@@ -266,7 +266,7 @@ def build(name: str, entries: Mapping[str, Any], task: HuggingFaceTask, options:
     for size, read in (("seq_len", "text"), ("image_size", "images")):
         if read not in task.reads:
             refuse_size(name, options, size)
-    config = _configured(name, entries, task, options)
+    config = _configure(name, entries, task, options)
     notes = list(_run_all_layers(config))
     auto = getattr(transformers, task.auto)
 
@@ -274,7 +274,7 @@ def build(name: str, entries: Mapping[str, Any], task: HuggingFaceTask, options:
         model: torch.nn.Module = auto.from_config(config, attn_implementation=kind, dtype=torch.float32)
         return model
 
-    model = _created(name, create, options.attention)
+    model = _create(name, create, options.attention)
     batch = _batch(name, task, model, options)
     first = next(tensor for tensor in tensors_in(list(batch.values())))
     tokens = sum(value.numel() for key, value in batch.items() if _counts(task, key, value))
@@ -309,7 +309,7 @@ def _counts(task: HuggingFaceTask, key: str, value: Any) -> bool:
     return key == "input_ids" or (task.has_decoder and key == "labels" and value.dim() == 2)
 
 
-def _configured(name: str, entries: Mapping[str, Any], task: HuggingFaceTask, options: BuildOptions) -> Any:
+def _configure(name: str, entries: Mapping[str, Any], task: HuggingFaceTask, options: BuildOptions) -> Any:
     settings = {
         key: value for key, value in entries.items() if key not in ("model_type", "transformers_version")
     }
@@ -360,7 +360,7 @@ def _fused_attention(
 ALL_ATTENTION_FUNCTIONS.register(_FUSED, _fused_attention)
 
 
-def _created(name: str, create: Callable[[str], torch.nn.Module], attention: str) -> torch.nn.Module:
+def _create(name: str, create: Callable[[str], torch.nn.Module], attention: str) -> torch.nn.Module:
     """The model with PyTorch's attention, or with eager attention where it has only that.
 
     `flash`: with a fused kernel, too, where PyTorch's does not suit the model.
@@ -372,7 +372,7 @@ def _created(name: str, create: Callable[[str], torch.nn.Module], attention: str
             return module_on_meta(partial(create, kind))
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError, ZeroDivisionError) as error:
         if kind == "sdpa" and "scaled_dot_product_attention" in str(error):
-            return _created(name, create, _FUSED if attention == "flash" else "eager")
+            return _create(name, create, _FUSED if attention == "flash" else "eager")
         if kind == _FUSED:  # a model whose attention cannot be chosen
-            return _created(name, create, "eager")
+            return _create(name, create, "eager")
         raise InvalidData(name, f"transformers cannot build this model: {error}") from error

@@ -114,14 +114,14 @@ def read_timm(name: str) -> TimmModel:
     import timm
 
     asked = name.removeprefix(TIMM)
-    current = _renamed(asked)
+    current = _current_name(asked)
     if not timm.is_model(current):
         raise UnknownName("timm model", asked, timm.list_models(), "List them: timm.list_models()")
     _configuration(current)
     return TimmModel(name, current)
 
 
-def _renamed(name: str) -> str:
+def _current_name(name: str) -> str:
     """The current name of a model; its former one may map to a tag timm no longer has, which then goes."""
     import timm
 

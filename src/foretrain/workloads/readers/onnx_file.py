@@ -50,10 +50,10 @@ class OnnxFile(ModelSource):
         from foretrain.workloads.readers.examples import default_loss, tokens_of
         from foretrain.workloads.readers.onnx_module import OnnxModule
 
-        model = _loaded(self.file)
+        model = _load(self.file)
         shapes = _input_shapes(model, options, self.name)
         with torch.device("meta"):
-            inputs = tuple(_filled(shape, kind) for shape, kind in shapes)
+            inputs = tuple(_fill(shape, kind) for shape, kind in shapes)
             module = OnnxModule(model, self.file).train()
         batch = shapes[0][0][0] if shapes and shapes[0][0] else 1
         return Example(module, inputs, default_loss, samples=batch, tokens=tokens_of(inputs))
@@ -63,7 +63,7 @@ def read_onnx(name: str) -> OnnxFile:
     """The source behind `FILE.onnx`; a damaged file or an unknown operator is refused now."""
     need("onnx", name)
     file = existing_file(Path(name), "ONNX file")
-    model = _loaded(file)
+    model = _load(file)
     from foretrain.workloads.readers.onnx_module import KNOWN
 
     for node in model.graph.node:
@@ -73,7 +73,7 @@ def read_onnx(name: str) -> OnnxFile:
     return OnnxFile(name, file.resolve())
 
 
-def _loaded(file: Path) -> Any:
+def _load(file: Path) -> Any:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -139,7 +139,7 @@ def _size(value: str, rank: int, axis: int, dim: Any, options: BuildOptions, nam
     return int(asked)
 
 
-def _filled(shape: Shape, element_type: int) -> Any:
+def _fill(shape: Shape, element_type: int) -> Any:
     import torch
 
     from foretrain.workloads.readers.onnx_module import torch_dtype

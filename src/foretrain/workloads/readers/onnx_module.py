@@ -20,8 +20,7 @@ from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
 from foretrain.errors import InvalidData, InvalidRequest
-from foretrain.workloads.readers.onnx_layers import LAYERS, OnnxNode, Operator, torch_dtype
-from foretrain.workloads.readers.onnx_shapes import MOVES
+from foretrain.workloads.readers.onnx_operators import LAYERS, MOVES, OnnxNode, Operator, torch_dtype
 
 _GATE_ORDER: Mapping[str, tuple[int, ...]] = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 _LAYERS: Mapping[str, Any] = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
@@ -45,7 +44,7 @@ class Recurrent(nn.Module):
             for direction in range(self.directions):
                 suffix = "_reverse" if direction else ""
                 for name, stacked in _by_name(weights, direction, len(order) * hidden).items():
-                    getattr(self.layer, name + suffix).copy_(_reordered(stacked, order))
+                    getattr(self.layer, name + suffix).copy_(_reorder(stacked, order))
 
     def forward(
         self,
@@ -84,7 +83,7 @@ def _by_name(weights: list[Tensor], direction: int, rows: int) -> dict[str, Tens
     return tensors
 
 
-def _reordered(stacked: Tensor, order: tuple[int, ...]) -> Tensor:
+def _reorder(stacked: Tensor, order: tuple[int, ...]) -> Tensor:
     gates = stacked.chunk(len(order))
     return torch.cat([gates[index] for index in order])
 

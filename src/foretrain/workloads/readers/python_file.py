@@ -88,14 +88,14 @@ def source_texts(file: Path) -> dict[str, str]:
 def _local_files(text: str, root: Path, package: Path) -> list[Path]:
     candidates = [
         base.joinpath(*dotted.split("."))
-        for dotted in _imported(text)
+        for dotted in _imported_names(text)
         for base in dict.fromkeys((root, package))
     ]
     files = [option for path in candidates for option in (path.with_suffix(".py"), path / "__init__.py")]
     return [file for file in files if file.is_file()]
 
 
-def _imported(text: str) -> Iterator[str]:
+def _imported_names(text: str) -> Iterator[str]:
     """Dotted names that a text imports, with each name taken from a package as a possible module."""
     try:
         tree = ast.parse(text)
@@ -114,7 +114,7 @@ def _imported(text: str) -> Iterator[str]:
 
 def imported_packages(texts: Iterable[str]) -> set[str]:
     """Top-level names imported by any of the texts, but for the standard library's."""
-    names = {dotted.partition(".")[0] for text in texts for dotted in _imported(text)}
+    names = {dotted.partition(".")[0] for text in texts for dotted in _imported_names(text)}
     return names - sys.stdlib_module_names
 
 
@@ -142,8 +142,8 @@ class PythonFile(ModelSource):
     def example(self, options: BuildOptions) -> Example:
         with _outside_code(self.name), loaded_module(self.file) as module:
             function = _named(module, self.callable_name, self.name)
-            accepted = _accepted(function, options, self.name)
-            returned = function(**accepted) if options.real else _called(function, accepted)
+            accepted = _accepted_sizes(function, options, self.name)
+            returned = function(**accepted) if options.real else _call(function, accepted)
         return example_of(returned, options, self.name, resize="batch" not in accepted)
 
 
@@ -182,7 +182,7 @@ def _named(module: Any, callable_name: str, name: str) -> Callable[..., Any]:
     raise UnknownName("callable", callable_name, public, f"The file defines {', '.join(public) or 'none'}.")
 
 
-def _accepted(function: Callable[..., Any], options: BuildOptions, name: str) -> dict[str, int]:
+def _accepted_sizes(function: Callable[..., Any], options: BuildOptions, name: str) -> dict[str, int]:
     """The sizes that were asked for and that the callable takes; one it does not take is an error."""
     parameters = inspect.signature(function).parameters
     takes_any = any(item.kind is item.VAR_KEYWORD for item in parameters.values())
@@ -193,7 +193,7 @@ def _accepted(function: Callable[..., Any], options: BuildOptions, name: str) ->
     return {size: value for size, value in asked.items() if size in parameters or takes_any}
 
 
-def _called(function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
+def _call(function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
     """What the callable returns, built without data where its constructors allow."""
     import torch
 
@@ -211,8 +211,8 @@ def example_of(returned: Any, options: BuildOptions, name: str, resize: bool) ->
         all_by_position,
         batch_of,
         following,
-        repeated,
-        resized,
+        repeat_inputs,
+        resize_inputs,
         step_of,
         tokens_of,
     )
@@ -223,7 +223,7 @@ def example_of(returned: Any, options: BuildOptions, name: str, resize: bool) ->
     batch = batch_of(positional, name)
     samples = chosen_batch(options, batch) if resize else batch
     if samples != batch:
-        positional = (repeated if options.real else resized)(positional, batch, samples)
+        positional = (repeat_inputs if options.real else resize_inputs)(positional, batch, samples)
     return Example(
         module,
         positional,

@@ -150,7 +150,7 @@ def zoo() -> Registry[ZooEntry]:
     return Registry("model", entries, name=lambda entry: entry.name, aliases=lambda entry: entry.aliases)
 
 
-def listed(search: str | None = None) -> tuple[ZooEntry, ...]:
+def list_models(search: str | None = None) -> tuple[ZooEntry, ...]:
     """The models of the zoo in which name, alias, family or task contains `search`; all without one."""
     every = tuple(zoo().values())
     if search is None:

@@ -19,9 +19,9 @@ import numpy as np
 
 from foretrain.learning.regression.columns import Schema
 from foretrain.learning.regression.table import Sample
-from foretrain.learning.regression.terms import Term, formatted, matrix, term_from
+from foretrain.learning.regression.terms import Term, format_terms, matrix, term_from
 from foretrain.prediction.operators.listing import Floats
-from foretrain.registry import Registry, discovered
+from foretrain.registry import Registry, discover
 
 Parameters = Mapping[str, float | int | str]
 
@@ -98,7 +98,7 @@ class LinearPredictor(Predictor):
         kept = [
             (value, term) for value, term in zip(self.coefficients[1:], self.terms, strict=True) if value != 0
         ]
-        text = formatted([self.coefficients[0], *(value for value, _ in kept)], [term for _, term in kept])
+        text = format_terms([self.coefficients[0], *(value for value, _ in kept)], [term for _, term in kept])
         return f"exp({text})" if self.is_log else text
 
 
@@ -125,6 +125,6 @@ def floats(values: Sequence[Any]) -> tuple[float, ...]:
 @cache
 def techniques() -> Registry[Technique]:
     """Every technique defined beside this file."""
-    known = tuple(discovered(__name__, Technique))  # type: ignore[type-abstract]
+    known = tuple(discover(__name__, Technique))  # type: ignore[type-abstract]
     return Registry("technique", known, name=lambda each: each.name, hint="Known: " + ", ".join(
         sorted(each.name for each in known)))  # fmt: skip

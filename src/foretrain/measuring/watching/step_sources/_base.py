@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 
-from foretrain.registry import Registry, discovered
+from foretrain.registry import Registry, discover
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,5 +49,5 @@ class ProgressParser(ABC):
 @cache
 def parsers() -> Registry[ProgressParser]:
     """The parsers; bars come before printed lines, in the order of their files."""
-    listed = discovered(__name__, ProgressParser)  # type: ignore[type-abstract]
+    listed = discover(__name__, ProgressParser)  # type: ignore[type-abstract]
     return Registry("step source", listed, name=lambda parser: parser.name)

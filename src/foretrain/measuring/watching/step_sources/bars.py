@@ -1,11 +1,12 @@
-"""tqdm bars: of scripts, of the Hugging Face Trainer and of PyTorch Lightning.
+"""Progress bars: tqdm's (of scripts, the Hugging Face Trainer and PyTorch Lightning), rich's, and Keras'.
 
-Epoch 0:  45%|████▌     | 45/100 [00:01<00:01, 40.00it/s, v_num=0]
-12it [00:03,  3.90it/s]
+    Epoch 0:  45%|████▌     | 45/100 [00:01<00:01, 40.00it/s, v_num=0]
+    12it [00:03,  3.90it/s]
+    Epoch 0/4  ━━━━━━━━━╸━━━━━━━━━━ 45/100 0:00:01 • 0:00:02 40.12it/s v_num: 0.000
+    12/100 ━━━━━━━━━━━━━━━━━━━━ 3s 25ms/step - loss: 0.5031
+    100/100 - 3s - 25ms/step - loss: 0.3012
 
-Bars drawn with rich, as PyTorch Lightning does where rich is installed.
-
-Epoch 0/4  ━━━━━━━━━╸━━━━━━━━━━ 45/100 0:00:01 • 0:00:02 40.12it/s v_num: 0.000
+PyTorch Lightning draws with rich where rich is installed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ _WITH_TOTAL = re.compile(
 )
 _WITHOUT_TOTAL = re.compile(r"(?:(?P<title>[^|]*?):\s+|^)(?P<done>\d+)(?:it|step|batch)\w* \[[\d:]+" + _RATE)
 _STEP_UNITS = {"", "it", "iter", "step", "steps", "batch", "batches"}
+_RICH = re.compile(
+    r"(?P<title>[^━╸╺]*?)\s*[━╸╺]+\s+(?P<done>\d+)/(?P<total>\d+)\s+[\d:]+\s+•\s+\S+\s+(?P<rate>[\d.]+)it/s"
+)
+_KERAS = re.compile(
+    r"^\s*(?P<done>\d+)/(?P<total>\d+)\s(?P<whole>-\s)?.*?(?P<time>[\d.]+)(?P<unit>us|ms|s)/(?:step|epoch)\b"
+)
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 class TqdmBars(ProgressParser):
@@ -55,11 +63,6 @@ def _step_seconds(groups: dict[str, str | None]) -> float | None:
     return float(rate) if groups["unit"] else 1 / float(rate)
 
 
-_LINE = re.compile(
-    r"(?P<title>[^━╸╺]*?)\s*[━╸╺]+\s+(?P<done>\d+)/(?P<total>\d+)\s+[\d:]+\s+•\s+\S+\s+(?P<rate>[\d.]+)it/s"
-)
-
-
 class RichBars(ProgressParser):
     """Bars with a rate in iterations per second."""
 
@@ -68,7 +71,7 @@ class RichBars(ProgressParser):
 
     def read(self, line: str) -> Observation | None:
         """What a state of a bar says."""
-        match = _LINE.search(line)
+        match = _RICH.search(line)
         if match is None:
             return None
         rate, total = float(match["rate"]), int(match["total"])
@@ -77,4 +80,25 @@ class RichBars(ProgressParser):
             done=int(match["done"]),
             total=total,
             step_seconds=1 / rate if rate else None,
+        )
+
+
+class KerasBars(ProgressParser):
+    """Lines of `fit` with `verbose` 1 and 2. The printed time is the mean since the start of the epoch."""
+
+    name = "Keras progress bar"
+    hint = "/"
+
+    def read(self, line: str) -> Observation | None:
+        """What a state of the epoch's bar says."""
+        match = _KERAS.match(line)
+        if match is None:
+            return None
+        total = int(match["total"])
+        return Observation(
+            bar=f"epoch/{total}",
+            done=int(match["done"]),
+            total=total,
+            step_seconds=float(match["time"]) * _SECONDS[match["unit"]],
+            whole_pass=match["whole"] is not None,
         )

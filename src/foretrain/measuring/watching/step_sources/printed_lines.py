@@ -1,5 +1,6 @@
-"""Lines that scripts print of their own.
+"""Lines that are printed once: the summary of the Hugging Face Trainer, and those of scripts of their own.
 
+{'train_runtime': '2.03', 'train_samples_per_second': '394.1', 'train_steps_per_second': '24.6', ...}
 step 120/1000 loss 0.35 0.35 s/step
 iter 10: loss 2.3012, time 120.45ms
 iteration 100/ 500000 | elapsed time per iteration (ms): 1203.4 | ...
@@ -12,6 +13,8 @@ import re
 
 from foretrain.measuring.watching.step_sources._base import Observation, ProgressParser
 
+_TRAIN_RUNTIME = re.compile(r"'train_runtime': '?(?P<value>[\d.]+)")
+_TRAIN_RATE = re.compile(r"'train_steps_per_second': '?(?P<value>[\d.]+)")
 _COUNT = re.compile(
     r"\b(?P<word>global[_ ]step|step|iteration|iter|batch|it)\b[\s:=#\[(]*(?P<done>\d+)"
     r"(?:\s*(?:/|of)\s*(?P<total>\d+))?",
@@ -30,6 +33,25 @@ _NAMED_TIME = re.compile(
 )
 _RATE = re.compile(r"(?P<rate>\d+(?:\.\d+)?)\s*(?:it|iter|steps?|batch(?:es)?)/s(?:ec)?\b", re.IGNORECASE)
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "milliseconds": 1e-3}
+
+
+class HuggingFaceSummary(ProgressParser):
+    """The last line of `Trainer.train`: the mean over all steps, where no bar was shown."""
+
+    name = "Hugging Face Trainer log"
+    hint = "{"
+    in_place = False
+    is_summary = True
+
+    def read(self, line: str) -> Observation | None:
+        """The mean step time of the whole training."""
+        runtime, rate = _TRAIN_RUNTIME.search(line), _TRAIN_RATE.search(line)
+        if runtime is None or rate is None or float(rate["value"]) == 0:
+            return None
+        steps = round(float(runtime["value"]) * float(rate["value"]))
+        return Observation(
+            bar="train", done=steps, total=steps, step_seconds=1 / float(rate["value"]), exact=True
+        )
 
 
 class PrintedLines(ProgressParser):

@@ -307,8 +307,9 @@ def _layer_counts(text: str, stages: int, chunks: int) -> tuple[int, ...]:
     """The numbers of layers of all parts, in order."""
     given = text.split("+")
     if not all(count.isascii() and count.isdigit() and int(count) >= 1 for count in given):
+        example = "+".join(["10"] * stages)
         raise InvalidRequest(
-            f"layers={text} is neither whole numbers of at least 1, such as layers={_example(stages)}, nor "
+            f"layers={text} is neither whole numbers of at least 1, such as layers={example}, nor "
             f"layers={_BALANCED}"
         )
     parts = stages * chunks
@@ -316,7 +317,3 @@ def _layer_counts(text: str, stages: int, chunks: int) -> tuple[int, ...]:
         several = f"{stages} stages of {chunks} chunks" if chunks > 1 else f"{stages} stages"
         raise InvalidRequest(f"layers={text} gives {len(given)} numbers for {several}; give {parts}")
     return tuple(map(int, given))
-
-
-def _example(stages: int) -> str:
-    return "+".join(["10"] * stages)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.drawings import of_class, parsed, text_of
 
-from foretrain.serving.html.tables import SHADES, HeatCell, HeatMap, heat_map, shade
+from foretrain.serving.rendering.html import document
+from foretrain.serving.views.blocks import SHADES, Cell, Column, Page, Row, Table, shade
 
 
-def chart(*rows: tuple[HeatCell, ...]) -> HeatMap:
-    return HeatMap(
-        "Seconds of a step", "machine", "batch", "seconds",
-        tuple(str(32 * 2**place) for place in range(len(rows[0]))),
-        tuple((f"machine {number}", row) for number, row in enumerate(rows)),
-    )  # fmt: skip
+def heat_map(*rows: tuple[Cell, ...]) -> Any:
+    """The header of a page that shows nothing but a shaded table."""
+    columns = [Column("batch"), *(Column(str(32 * 2**place), right=True) for place in range(len(rows[0])))]
+    named: list[Row] = [(f"machine {number}", *row) for number, row in enumerate(rows)]
+    made = document(Page.of("Steps", [Table(columns, named, "Seconds of a step", shade="seconds")]))
+    return parsed(made[made.index("<header>") : made.index("</header>") + len("</header>")])
 
 
-def cell(value: float) -> HeatCell:
-    return HeatCell(value, f"{value:g} s", tip=f"exactly {value}")
+def cell(value: float) -> Cell:
+    return Cell(f"{value:g} s", value, tip=f"exactly {value}")
 
 
 def test_shades_by_hand() -> None:
@@ -42,35 +44,35 @@ def test_more_is_never_paler(values: list[float]) -> None:
 
 
 def test_every_cell_has_its_number_or_a_reason() -> None:
-    missing = HeatCell(None, reason="does not fit into memory")
-    tree = parsed(heat_map(chart((cell(1), cell(2)), (missing, HeatCell(None, reason="no price")))))
+    missing = Cell("-", tip="does not fit into memory")
+    tree = heat_map((cell(1), cell(2)), (missing, Cell("no price", tip="no offer")))
     cells = [text_of(td) for td in tree.iter("td")]
-    assert cells == ["1 s", "2 s", "–a", "–b"]
+    assert cells == ["1 s", "2 s", "-a", "no priceb"]
     (reasons,) = of_class(tree, "reasons")
-    assert [text_of(entry) for entry in reasons] == ["a does not fit into memory", "b no price"]
+    assert [text_of(entry) for entry in reasons] == ["a does not fit into memory", "b no offer"]
     assert [td.get("title") for td in tree.iter("td")] == [
-        "exactly 1", "exactly 2", "does not fit into memory", "no price",
+        "exactly 1", "exactly 2", "does not fit into memory", "no offer",
     ]  # fmt: skip
 
 
 def test_one_reason_has_one_letter() -> None:
-    missing = HeatCell(None, reason="does not fit")
-    tree = parsed(heat_map(chart((missing, missing, cell(1)))))
+    missing = Cell("-", tip="does not fit")
+    tree = heat_map((missing, missing, cell(1)))
     assert len(of_class(tree, "reasons")[0]) == 1
 
 
 def test_rows_columns_and_scale_are_named() -> None:
-    tree = parsed(heat_map(chart((cell(1), cell(8)), (cell(2), cell(4)))))
+    tree = heat_map((cell(1), cell(8)), (cell(2), cell(4)))
     heads = [(text_of(th), th.get("scope")) for th in tree.iter("th")]
     assert heads == [
-        ("machine", "col"), ("batch", "colgroup"), ("32", "col"), ("64", "col"),
+        ("batch", "col"), ("32", "col"), ("64", "col"),
         ("machine 0", "row"), ("machine 1", "row"),
     ]  # fmt: skip
     assert text_of(of_class(tree, "scale")[0]) == "seconds: 1 s  8 s"
 
 
 def test_a_map_of_nothing_still_shows_the_reason() -> None:
-    tree = parsed(heat_map(chart((HeatCell(None, reason="no GPU"),))))
+    tree = heat_map((Cell("-", tip="no GPU"),))
     assert not of_class(tree, "scale")
     assert "no GPU" in text_of(tree)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from tests.support.browser import FONTS, opened_browser
 
-from foretrain.planning.guide.guide import Guide, GuideRequest, guide
+from foretrain.planning.guide.guide import Guide, GuideProblem, guide
 from foretrain.planning.guide.machines import machines_named
-from foretrain.serving.html.guide_report import guide_report
+from foretrain.serving.rendering.html import document
+from foretrain.serving.views import report_of
 from foretrain.serving.views.guide import NAMES, best_cells, faces, value, written
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -21,14 +22,14 @@ def small() -> Guide:
     """A CPU, GPUs with and without a price, a batch that does not share out."""
     machines = machines_named(("epyc-7742", "t4", "t4:2", "t4:3", "gtx1080ti"))
     models = tuple(workload_of(WorkloadRequest(name)) for name in ("mnist-cnn", "voice-linear"))
-    return guide(GuideRequest(models, machines, (32, 96, 256), samples=60_000))
+    return guide(GuideProblem(models, machines, (32, 96, 256), samples=60_000))
 
 
 def test_sections_tables_and_reasons(small: Guide) -> None:
-    page = guide_report(small, "foretrain guide mnist-cnn", "2026-11-16")
+    page = document(report_of(small), "foretrain guide", "foretrain guide mnist-cnn", "2026-11-16")
     headings = re.findall("<h2>(.*?)</h2>", page)
     assert headings == ["mnist-cnn", "voice-linear", "Machines and prices", "Notes"]
-    assert page.count('class="heat"') == 2 * 6
+    assert page.count('<table class="heat') == 2 * 6
     for expected in (
         "a batch of 32 does not divide evenly over 3 devices; 33 does", "no current offer for this machine",
         "<code>foretrain guide mnist-cnn</code>", "2026-11-16", small.models[1].summary.verdict,
@@ -73,7 +74,7 @@ def test_tiny_costs_are_shown_for_a_thousand_epochs(small: Guide) -> None:
 
 def test_a_browser_shows_it_whole_and_asks_for_nothing(small: Guide, tmp_path: Path) -> None:
     file = tmp_path / "guide.html"
-    file.write_text(guide_report(small), encoding="utf-8")
+    file.write_text(document(report_of(small)), encoding="utf-8")
     wide_tables = "[...document.querySelectorAll('.scroll')].filter((b) => b.scrollWidth > b.clientWidth + 1)"
     with opened_browser() as tab:
         for font in FONTS:

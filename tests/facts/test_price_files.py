@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
-from foretrain.facts import price_import
+from foretrain.facts import price_files
 from foretrain.facts.offers import OfferQuery, all_offers, offers_named, search, shipped_offers
-from foretrain.facts.price_import import import_prices
+from foretrain.facts.price_files import import_prices
 
 HEADER = "cloud,InstanceType,AcceleratorName,AcceleratorCount,Region,vCPUs,MemoryGiB,Price,SpotPrice"
 GOOD = "aws,p4d.24xlarge,A100,8.0,us-east-1,96.0,1152.0,20.0,8.0"
@@ -254,7 +254,7 @@ def test_a_crash_while_writing_leaves_the_old_prices_and_no_litter(
     def crash(_: object) -> tuple[str, ...]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(price_import, "offer_fields", crash)
+    monkeypatch.setattr(price_files, "offer_fields", crash)
     with pytest.raises(KeyboardInterrupt):
         import_prices(price_file(tmp_path, GOOD.replace("20.0", "22.0"), name="b_2028_01.csv"))
     assert (home / "offers.csv").read_bytes() == before

@@ -11,10 +11,9 @@ from tests.scheduling.test_charts import two_jobs
 from tests.support.browser import FONTS, WIDE, Font, Tab, opened_browser
 from tests.support.frontiers import example
 
-from foretrain.serving.html.page import Markup, page, section
-from foretrain.serving.html.plan_report import plan_report
-from foretrain.serving.html.tables import HeatCell, HeatMap, heat_map
-from foretrain.serving.rendering.html import chart_figure
+from foretrain.serving.rendering.html import document
+from foretrain.serving.views import report_of
+from foretrain.serving.views.blocks import Cell, Column, Page, Row, Table
 from foretrain.serving.views.schedule_charts import schedule_chart
 from foretrain.serving.views.vega import text_width
 from foretrain.units import HOUR
@@ -60,8 +59,9 @@ def tab() -> Iterator[Tab]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan with everything in it, and the charts a plan does not need."""
-    made = plan_report(
-        example(deadline_seconds=HOUR, budget_usd=30.0),
+    made = document(
+        report_of(example(deadline_seconds=HOUR, budget_usd=30.0)),
+        "foretrain plan",
         "foretrain plan mnist-cnn --samples 60000 --epochs 30000 --deadline 1h --html report.html",
         "2026-11-16",
     )
@@ -156,22 +156,21 @@ def test_tables_sort_by_a_click(tab: Tab, report: Path) -> None:
     assert len(rising) > 2
 
 
-def heat(columns: int) -> HeatMap:
+def heat(columns: int) -> Table:
     """Times on two machines at batch sizes that double."""
     cells = tuple(
-        HeatCell(None, reason="does not fit") if column > 6 else HeatCell(2.0**column, f"{2**column}m 59s*")
+        Cell("-", tip="does not fit") if column > 6 else Cell(f"{2**column}m 59s*", 2.0**column)
         for column in range(columns)
     )
-    batches = tuple(f"{32 * 2**column:,}" for column in range(columns))
-    rows = tuple((name, cells) for name in MACHINES)
-    return HeatMap("Time of an epoch", "machine", "batch", "time", batches, rows)
+    batches = (Column(f"{32 * 2**column:,}", right=True) for column in range(columns))
+    rows: list[Row] = [(name, *cells) for name in MACHINES]
+    return Table([Column("batch"), *batches], rows, "Time of an epoch", shade="time")
 
 
 @FONT
 def test_the_other_charts_fit_too(tab: Tab, tmp_path: Path, font: Font) -> None:
-    lines = Markup(chart_figure(schedule_chart(two_jobs())))
     file = tmp_path / "charts.html"
-    file.write_text(page("Charts", "", (), (section("All", heat_map(heat(9)), lines),), ()), "utf-8")
+    file.write_text(document(Page.of("Charts", [heat(9), schedule_chart(two_jobs())])), "utf-8")
     tab.open(file)
     tab.use_font(font)
     for width in WIDTHS:
@@ -184,7 +183,7 @@ def test_the_other_charts_fit_too(tab: Tab, tmp_path: Path, font: Font) -> None:
 @FONT
 def test_a_heat_map_of_many_columns_fits_on_paper(tab: Tab, tmp_path: Path, font: Font) -> None:
     file = tmp_path / "many.html"
-    file.write_text(page("Charts", "", (), (section("All", heat_map(heat(16))),), ()), "utf-8")
+    file.write_text(document(Page.of("Charts", [heat(16)])), "utf-8")
     tab.open(file)
     tab.use_font(font)
     tab.show(700, media="print")

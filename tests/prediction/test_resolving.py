@@ -3,13 +3,7 @@
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.strategies.mixed_precision import (
-    fixed_precision,
-    mixed_precision,
-    on_devices,
-    under,
-    usual_precision,
-)
+from foretrain.prediction.resolving import fixed_precision, resolve, storage_of, usual_precision
 from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -26,16 +20,16 @@ def _open(**given: object) -> Workload:
 )
 def test_people_train_in_the_best_half_precision_that_a_device_has(name: str, precision: str) -> None:
     assert usual_precision(device(name)) == precision
-    assert on_devices(_open(), (device(name),)).options.precision == precision
-    assert on_devices(_open(precision="tf32"), (device(name),)).options.precision == "tf32"
+    assert resolve(_open(), (device(name),)).options.precision == precision
+    assert resolve(_open(precision="tf32"), (device(name),)).options.precision == "tf32"
 
 
 def test_different_devices_train_in_what_all_of_them_have() -> None:
     mixed = (device("a100-sxm-80gb"), device("v100-sxm2-16gb"))
-    assert on_devices(_open(), mixed).options.precision == "fp16"
-    assert on_devices(_open(), (*mixed, device("gtx1080ti"))).options.precision == "fp32"
-    fixed = fixed_precision(on_devices(_open(), mixed))
-    assert on_devices(fixed, mixed[:1]).options.precision == "fp16"
+    assert resolve(_open(), mixed).options.precision == "fp16"
+    assert resolve(_open(), (*mixed, device("gtx1080ti"))).options.precision == "fp32"
+    fixed = fixed_precision(resolve(_open(), mixed))
+    assert resolve(fixed, mixed[:1]).options.precision == "fp16"
 
 
 @pytest.mark.parametrize(
@@ -52,8 +46,8 @@ def test_different_devices_train_in_what_all_of_them_have() -> None:
 )
 def test_a_strategy_stores_weights_as_its_frameworks_do(strategy: str, how: MixedPrecision) -> None:
     layout = layout_of(strategy, 8, 4)
-    assert mixed_precision(layout) is how
-    options = under(_open(precision="bf16"), layout).options
+    assert storage_of(layout) is how
+    options = resolve(_open(precision="bf16"), storage=storage_of(layout)).options
     assert options.master_weights == (how is not MixedPrecision.AUTOCAST)
     assert options.weights == ("fp32" if how is MixedPrecision.AUTOCAST else "bf16")
     assert options.adds_up_in_fp32 == (how is MixedPrecision.FP32_GRADIENTS)
@@ -61,14 +55,20 @@ def test_a_strategy_stores_weights_as_its_frameworks_do(strategy: str, how: Mixe
 
 def test_what_is_given_stays_and_full_precision_has_no_copies() -> None:
     sharded = layout_of("fsdp", 8, 8)
-    assert under(_open(precision="bf16", weights="fp32"), sharded).options.weights == "fp32"
-    assert under(_open(precision="fp32"), sharded).options.weights == "fp32"
-    assert under(_open(precision="fp8"), sharded).options.weights == "bf16"
-    assert under(_open(precision="fp16"), layout_of("tp=2,dp=4", 8, 8)).options.gradients is None
+    assert (
+        resolve(_open(precision="bf16", weights="fp32"), storage=storage_of(sharded)).options.weights
+        == "fp32"
+    )
+    assert resolve(_open(precision="fp32"), storage=storage_of(sharded)).options.weights == "fp32"
+    assert resolve(_open(precision="fp8"), storage=storage_of(sharded)).options.weights == "bf16"
+    assert (
+        resolve(_open(precision="fp16"), storage=storage_of(layout_of("tp=2,dp=4", 8, 8))).options.gradients
+        is None
+    )
 
 
 def test_one_device_shards_nothing() -> None:
-    assert mixed_precision(layout_of("fsdp", 1, 1)) is MixedPrecision.AUTOCAST
+    assert storage_of(layout_of("fsdp", 1, 1)) is MixedPrecision.AUTOCAST
 
 
 def test_a_step_in_fp16_is_that_in_bf16_with_another_type() -> None:

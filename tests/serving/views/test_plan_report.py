@@ -10,7 +10,8 @@ from tests.support.frontiers import example
 
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.selection import Reason, Verdict
-from foretrain.serving.html.plan_report import plan_report
+from foretrain.serving.rendering.html import document
+from foretrain.serving.views import report_of
 from foretrain.serving.views.plan import why_lost
 from foretrain.units import HOUR, format_duration, format_money
 
@@ -19,6 +20,10 @@ HEADINGS = re.compile("<h2>(.*?)</h2>")
 
 def limited() -> Frontier:
     return example(deadline_seconds=HOUR, budget_usd=30.0)
+
+
+def plan_report(frontier: Frontier, command: str = "", made_on: str = "") -> str:
+    return document(report_of(frontier), "foretrain plan", command, made_on)
 
 
 def text_of(report: str) -> str:
@@ -31,8 +36,8 @@ def test_the_sections_in_order() -> None:
     assert HEADINGS.findall(plan_report(limited())) == [
         "The choice",
         "In two phases",
-        "Where the job&#x27;s time goes",
-        "Where a step&#x27;s time goes",
+        "Where the job&#39;s time goes",
+        "Where a step&#39;s time goes",
         "Memory",
         "More or fewer GPUs",
         "Rent or buy",
@@ -63,7 +68,7 @@ def test_every_plan_of_the_front_is_in_the_table_and_one_is_ticked() -> None:
     frontier = limited()
     report = plan_report(frontier)
     assert report.count("✓") == 1
-    (table,) = re.findall('aria-label="Plans on the front">(.*?)</table>', report)
+    (table,) = re.findall('aria-label="Plans on the front">(.*?)</table>', report, re.DOTALL)
     for plan in frontier.on_front():
         assert plan.offer.instance in table.replace("<wbr>", "")
     assert table.count("<tr") == 1 + len(frontier.front)
@@ -84,7 +89,7 @@ def test_without_limits_there_is_no_chance() -> None:
 
 def test_without_a_prediction_in_full_the_job_is_still_shown() -> None:
     headings = HEADINGS.findall(plan_report(replace(limited(), prediction=None)))
-    assert "Where the job&#x27;s time goes" in headings
+    assert "Where the job&#39;s time goes" in headings
     assert "Memory" not in headings
 
 
@@ -96,7 +101,7 @@ def test_without_variants_there_are_no_sections_of_them() -> None:
 
 def test_command_and_date_are_shown() -> None:
     report = plan_report(limited(), "foretrain plan 'a b' --html r.html", "2026-11-16")
-    assert "Made on 2026-11-16 by foretrain plan &#x27;a b&#x27; --html r.html" in text_of(report)
+    assert "Made on 2026-11-16 by foretrain plan &#39;a b&#39; --html r.html" in text_of(report)
 
 
 def test_prices_have_sources_and_dates() -> None:

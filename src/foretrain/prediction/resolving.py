@@ -1,0 +1,129 @@
+"""What a workload leaves open: precision by the device; framework, optimizer and weights by the layout.
+
+People train in what their device and framework offer: BF16 on devices with BF16 tensor cores, else FP16 on
+those with tensor cores, else FP32; autocast in DistributedDataParallel, FP32 master weights of modules in
+half precision in FSDP and DeepSpeed, those and FP32 gradients in Megatron.
+
+`resolve` is the only place that decides it. Precision is resolved once for the devices of a step, the rest
+once for each layout that is evaluated, before it is traced and priced; what was given stays.
+
+References: PyTorch `fsdp.MixedPrecision`; DeepSpeed `bf16`; Megatron-LM `bf16`, which sets
+`accumulate_allreduce_grads_in_fp32`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from foretrain.facts.devices import Device
+from foretrain.facts.frameworks import PLAIN, frameworks
+from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.strategy import MixedPrecision, active_strategies
+from foretrain.workloads.options import ResolvedOptions, usual_attention
+from foretrain.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from foretrain.workloads.zoo import AttentionKind
+
+PRECISION, WEIGHTS, FRAMEWORK, OPTIMIZER = "precision", "weights", "framework", "optimizer"
+ATTENTION = "attention"
+MEGATRON = "megatron"
+_HALF = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
+"""What weights are in where products are computed in half precision or FP8."""
+
+
+def resolve(
+    workload: Workload, devices: Iterable[Device] = (), storage: MixedPrecision | None = None
+) -> Workload:
+    """The workload with what it leaves open as is usual on these devices and with this storage of weights.
+
+    `storage` is that of a layout (`storage_of`). Without devices precision stays as it is, without storage
+    all else. Devices of different kinds train in the lowest common precision: FP32 if one of them has no
+    tensor cores.
+    """
+    options = workload.options
+    if PRECISION in workload.left_open:
+        usual = {usual_precision(device) for device in devices}
+        common = next((name for name in ("fp32", "fp16", "bf16") if name in usual), options.precision)
+        options = _in_precision(workload, common)
+    if storage is not None:
+        options = _in_framework(workload, options, storage)
+        options = _stored(workload, options, storage)
+    if options == workload.options:
+        return workload
+    sizes = replace(workload.sizes, attention=cast("AttentionKind", options.attention))
+    return replace(workload, sizes=sizes, options=options)
+
+
+def fixed_precision(workload: Workload, precision: str | None = None) -> Workload:
+    """The workload in its present precision on all devices, or in another one where it leaves that open."""
+    if PRECISION not in workload.left_open:
+        return workload
+    options = _in_precision(workload, precision or workload.options.precision)
+    return replace(workload, options=options, left_open=workload.left_open - {PRECISION})
+
+
+def usual_precision(device: Device) -> str:
+    """What people train in on a device."""
+    if device.kind != "gpu":
+        return "fp32"
+    has = (name for name in ("bf16", "fp16") if device.sheet.has(f"{name}_tensor_flop_per_second"))
+    return next(has, "fp32")
+
+
+def storage_of(layout: Layout) -> MixedPrecision:
+    """How a layout usually stores weights in half precision."""
+    return max(each.mixed_precision(layout) for each in active_strategies(layout))
+
+
+def _in_precision(workload: Workload, precision: str) -> ResolvedOptions:
+    options, half = workload.options, _HALF.get(precision)
+    if precision == options.precision:
+        return options
+    if half is not None and workload.lora is not None:  # a frozen base is stored in half precision
+        return replace(options, precision=precision, weights=half)
+    return replace(options, precision=precision)
+
+
+def _in_framework(workload: Workload, options: ResolvedOptions, storage: MixedPrecision) -> ResolvedOptions:
+    """Options in the framework that people use for such layouts.
+
+    Tensor, pipeline, context and expert parallelism are Megatron's; all else is plain PyTorch. A framework
+    that was named brings its optimizer; one that follows from the layout leaves it, so that layouts compare.
+    """
+    if FRAMEWORK in workload.left_open:
+        usual = MEGATRON if storage is MixedPrecision.FP32_GRADIENTS else PLAIN
+        return _with_attention(workload, replace(options, framework=usual))
+    own = frameworks()[options.framework].optimizer
+    if own is None or OPTIMIZER not in workload.left_open or options.optimizer is None or options.offload:
+        return options
+    return replace(options, optimizer=own)
+
+
+def _with_attention(workload: Workload, options: ResolvedOptions) -> ResolvedOptions:
+    """Options with the attention of their framework in the year of its software."""
+    if options.software_year is None or ATTENTION not in workload.left_open:
+        return options
+    if not workload.source.has_attention:
+        return options
+    return replace(options, attention=usual_attention(None, options.framework, options.software_year))
+
+
+def _stored(workload: Workload, options: ResolvedOptions, storage: MixedPrecision) -> ResolvedOptions:
+    """Options with weights stored as the layout does it, or the framework where that keeps more."""
+    own = frameworks()[options.framework].mixed_precision
+    how = max(storage, MixedPrecision[own]) if own else storage
+    if WEIGHTS not in workload.left_open:
+        return options
+    half = _HALF.get(options.precision)
+    if half is None or how is MixedPrecision.AUTOCAST:
+        return replace(options, weights="fp32", master_weights=False, gradients=None, half_outputs=False)
+    return replace(
+        options,
+        weights=half,
+        master_weights=True,
+        gradients="fp32" if how is MixedPrecision.FP32_GRADIENTS and half == "bf16" else None,
+        half_outputs=how is MixedPrecision.MASTER_WEIGHTS,
+    )
