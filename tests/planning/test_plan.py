@@ -215,7 +215,7 @@ def test_a_job_in_a_dearer_region_is_priced_there() -> None:
 CLOUDS, GPUS = ("aws", "gcp", "azure", "lambda"), ("t4", "v100", "a10g", "a100", "l4", "h100")
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, derandomize=True)
 @given(
     st.sets(st.sampled_from(GPUS), min_size=1, max_size=3),
     st.sets(st.sampled_from(CLOUDS), min_size=1, max_size=3),

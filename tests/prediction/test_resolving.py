@@ -77,3 +77,11 @@ def test_a_step_in_fp16_is_that_in_bf16_with_another_type() -> None:
     assert {spec.dtype for spec in half.specs} - {spec.dtype for spec in brain.specs} == {"float16"}
     assert [spec.bytes for spec in half.specs] == [spec.bytes for spec in brain.specs]
     assert half.options.precision == "fp16"
+
+
+@pytest.mark.parametrize(("given", "stored"), [(None, "bf16"), ("fp32", "fp32")])
+def test_a_frozen_base_is_stored_in_half_precision_unless_weights_are_given(
+    given: str | None, stored: str
+) -> None:
+    adapted = workload_of(WorkloadRequest("gpt2", lora="r=16", weights=given))
+    assert resolve(adapted, (device("h100-sxm"),)).options.weights == stored

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foretrain.workloads.zoo import AttentionKind
 
 PRECISION, WEIGHTS, FRAMEWORK, OPTIMIZER = "precision", "weights", "framework", "optimizer"
-ATTENTION = "attention"
+ATTENTION, FROZEN_WEIGHTS = "attention", "frozen_weights"
 MEGATRON = "megatron"
 _HALF = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
 """What weights are in where products are computed in half precision or FP8."""
@@ -82,7 +82,7 @@ def _in_precision(workload: Workload, precision: str) -> ResolvedOptions:
     options, half = workload.options, _HALF.get(precision)
     if precision == options.precision:
         return options
-    if half is not None and workload.lora is not None:  # a frozen base is stored in half precision
+    if half is not None and FROZEN_WEIGHTS in workload.left_open:  # of LoRA's base: stored in half precision
         return replace(options, precision=precision, weights=half)
     return replace(options, precision=precision)
 

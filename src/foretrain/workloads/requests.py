@@ -60,6 +60,8 @@ def _left_open(request: WorkloadRequest) -> Iterator[str]:
     stored = (request.weights, request.gradients, request.autocast, request.lora)
     if not request.master_weights and all(each is None for each in stored):
         yield "weights"
+    if request.lora is not None and request.weights is None:
+        yield "frozen_weights"
     if request.framework is None:
         yield "framework"
     if request.optimizer is None:

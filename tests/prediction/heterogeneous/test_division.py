@@ -68,7 +68,7 @@ def brute_force(batch: int, workers: list[Worker]) -> float | None:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_no_division_is_faster(data: st.DataObject) -> None:
     workers = []

@@ -69,7 +69,7 @@ def calibrate(request: CalibrateRequest, progress: BarProgress = _no_progress) -
         return _learn_here(request.seconds, progress)
     if request.model is None or request.on is None:
         raise InvalidRequest("`trace` needs `model`, the traced model, and `on`, the device it was made on")
-    return learn_trace(workload(request), request.trace, request.on, say)
+    return learn_trace(workload(request, trace=None), request.trace, request.on, say)
 
 
 def _learn_here(seconds: float, progress: BarProgress) -> GpuLearned | MachineLearned:

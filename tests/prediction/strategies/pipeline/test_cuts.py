@@ -146,7 +146,7 @@ def brute_force(model: Chain, stages: int, link: StageLink, memory: StageMemory)
     return best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_no_cuts_are_better(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 9))
