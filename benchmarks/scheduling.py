@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.timing import benchmark
 from foretrain.scheduling.generators import families
-from foretrain.scheduling.policies.catalogue import policies
+from foretrain.scheduling.policies import policies
 from foretrain.scheduling.state import JobState, State
 
 JOBS_PER_NODE = 4.5

@@ -183,7 +183,7 @@ def test_a_policy_is_one_file(folder: Path) -> None:
     assert "passed" in workshop.run(conformance)
     costs = workshop.python(
         "from foretrain.scheduling.generators import families\n"
-        "from foretrain.scheduling.policies.catalogue import policies\n"
+        "from foretrain.scheduling.policies import policies\n"
         "from foretrain.scheduling.simulation import simulate\n"
         "problem = families()['low'].problem(nodes=3, seed=1)\n"
         "for name in ('most-valuable', 'fifo'):\n"

@@ -71,5 +71,6 @@ def test_subclasses_beside_a_catalogue_are_discovered(
     (package / "catalogue.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     base = import_module("shapes._base").Shape
-    found = [type(item).__name__ for item in discover("shapes.catalogue", base)]
-    assert found == ["Circle", "Square"]
+    for catalogue in ("shapes.catalogue", "shapes"):
+        found = [type(item).__name__ for item in discover(catalogue, base)]
+        assert found == ["Circle", "Square"]

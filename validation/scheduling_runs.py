@@ -29,7 +29,7 @@ from foretrain.backends.job_files import progress_of
 from foretrain.backends.run import run_schedule
 from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.loop import LoopTurn
-from foretrain.scheduling.policies.catalogue import policies
+from foretrain.scheduling.policies import policies
 from foretrain.scheduling.problem import (
     Configuration,
     Fleet,

@@ -84,18 +84,20 @@ class Registry(Generic[Item], Mapping[str, Item]):
 
 
 def modules_beside(catalogue: str) -> Iterator[ModuleType]:
-    """The public modules and packages beside a catalogue module, in order of name.
+    """The public modules and packages beside a catalogue module, or in a catalogue package, in order of name.
 
     A catalogue passes its own `__name__`. Modules with a leading underscore are skipped.
     """
-    package = import_module(catalogue.rpartition(".")[0])
+    package = import_module(catalogue)
+    if not hasattr(package, "__path__"):
+        package = import_module(catalogue.rpartition(".")[0])
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if module.name != catalogue and not module.name.rpartition(".")[2].startswith("_"):
             yield import_module(module.name)
 
 
 def discover(catalogue: str, base: type[Item]) -> Iterator[Item]:
-    """An instance of every concrete subclass of `base` that is defined beside a catalogue module."""
+    """An instance of every concrete subclass of `base` that is defined beside or in a catalogue."""
     for module in modules_beside(catalogue):
         for value in vars(module).values():
             is_kind = inspect.isclass(value) and issubclass(value, base) and not inspect.isabstract(value)

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretrain.convergence.condition import Condition, diagnose
-from foretrain.convergence.curves import Floats, Target, curve_of, trend
+from foretrain.convergence.curves import Condition, Floats, Target, curve_of, diagnose, trend
 from foretrain.convergence.forecast import ConvergenceRequest, forecast
 from foretrain.convergence.from_log import converge
 from foretrain.convergence.options import LogRequest

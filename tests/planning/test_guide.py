@@ -11,15 +11,16 @@ from tests.support.calibrated_cpu import CALIBRATION
 from tests.support.scenarios import predicted
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.planning.guide.cells import Blank, CellFigures
-from foretrain.planning.guide.guide import BATCHES, Guide, GuideProblem, ModelGuide, guide
-from foretrain.planning.guide.machines import (
+from foretrain.planning.guide.cells import (
     CPU_BY_DATA_SHEET,
     GPUS,
+    Blank,
+    CellFigures,
     default_machines,
     machine_of,
     machines_named,
 )
+from foretrain.planning.guide.guide import BATCHES, Guide, GuideProblem, ModelGuide, guide
 from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.operators.cpu import keep
 from foretrain.units import HOUR

@@ -19,7 +19,7 @@ from foretrain.jobs.configurations import (
 )
 from foretrain.jobs.length import length_of
 from foretrain.jobs.options import BatchLimits, LengthOptions
-from foretrain.planning.launch_files.catalogue import launch_plan
+from foretrain.planning.launch_files import launch_plan
 from foretrain.planning.machines import Machines, MachinesRequest, Shape, enumerate_machines
 from foretrain.planning.plan import plan
 from foretrain.planning.table import search_layouts

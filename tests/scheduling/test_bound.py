@@ -9,7 +9,7 @@ from validation.scheduling_optimum import optimal_usd
 from foretrain.scheduling.bound import lower_bound_usd
 from foretrain.scheduling.generators import families
 from foretrain.scheduling.loop import LoopTurn
-from foretrain.scheduling.policies.catalogue import policies
+from foretrain.scheduling.policies import policies
 from foretrain.scheduling.problem import (
     Configuration,
     Fleet,

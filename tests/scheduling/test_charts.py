@@ -12,7 +12,7 @@ from foretrain.scheduling import charts
 from foretrain.scheduling.accounting import Outcome
 from foretrain.scheduling.charts import Bar, gantt, over_time
 from foretrain.scheduling.generators import families
-from foretrain.scheduling.policies.catalogue import policies
+from foretrain.scheduling.policies import policies
 from foretrain.scheduling.policies.rules import Fifo
 from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, elastic
 from foretrain.scheduling.simulation import simulate

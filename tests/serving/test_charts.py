@@ -22,7 +22,7 @@ from foretrain.planning.frontier import Frontier, Plan
 from foretrain.planning.rent_or_buy import RentOrBuy, RentOrBuyTerms, rent_or_buy
 from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
 from foretrain.scheduling.generators import families
-from foretrain.scheduling.policies.catalogue import policies
+from foretrain.scheduling.policies import policies
 from foretrain.scheduling.policies.rules import Fifo
 from foretrain.scheduling.problem import NodeType, Problem, elastic
 from foretrain.scheduling.simulation import simulate

@@ -19,7 +19,7 @@ from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.runs import STARTED, plain_run, whole_run
 
 from foretrain.errors import BackendFailed, InvalidData, InvalidRequest, MissingData
-from foretrain.store import RunQuery, failures, migrations, open_store, opening, tables
+from foretrain.store import RunQuery, migrations, open_store, opening, tables
 
 OLD_RUN = {
     "id": "old",
@@ -204,8 +204,7 @@ def test_other_urls_are_refused(url: str) -> None:
 
 
 def test_a_locked_store_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (opening, failures):
-        monkeypatch.setattr(module, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(opening, "BUSY_SECONDS", 0.2)
     file = tmp_path / "runs.sqlite"
     with open_store(str(file)) as store:
         other = sqlite3.connect(file, isolation_level=None)

@@ -1,4 +1,4 @@
-"""A metric over steps: what a training log says of one run, and when a target is met."""
+"""A metric over steps: what a log says of one run, whether the run is healthy, when a target is met."""
 
 from __future__ import annotations
 
@@ -21,6 +21,14 @@ LEAST_POINTS = 4
 """Fewer points than this say nothing of a curve that has three parameters."""
 _SMALLER_IS_BETTER = re.compile(r"loss|err|wer|cer|perplexity|ppl|nll|mae|mse|rmse|bpb|bpc|divergence", re.I)
 _LARGER_IS_BETTER = re.compile(r"acc|top|bleu|f1|ssim|map|auc|iou|dice|score|reward|recall|precision", re.I)
+_HELD_OUT = re.compile(r"val|eval|test|dev|held", re.I)
+_RECENT = 0.75
+"""A best value within this last part of the log is no sign of trouble."""
+_WINDOWS = 8
+_LEAST_WINDOW = 3
+_NOISES = 4.0
+_PROGRESS = 0.1
+"""How much of the progress made has to be lost before a run is called worse."""
 
 
 class MetricDirection(StrEnum):
@@ -223,3 +231,66 @@ def parse_target(text: str) -> Target:
     if not (metric.strip() and equals and math.isfinite(value)):
         raise InvalidRequest(f"{text!r} is not a target: write METRIC=NUMBER, e.g. loss=0.3 or accuracy=94")
     return Target(metric.strip(), value)
+
+
+class Condition(StrEnum):
+    """How a run is doing."""
+
+    IMPROVING = "improving"
+    DIVERGED = "diverged"
+    DIVERGING = "diverging"
+    OVERFITTING = "overfitting"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A condition, the step since which it holds, and a sentence that says so."""
+
+    condition: Condition
+    since_step: float
+    sentence: str
+
+
+def diagnose(curve: Curve) -> Diagnosis:
+    """The condition of a run from its log.
+
+    A run is getting worse where the median of its last window has lost more than four times its noise, and a
+    tenth of the progress made, since the best window, that is not recent, and the last point says the same. A
+    window is an eighth of the log: a few bad epochs in a row, as under a high rate, are no divergence.
+    On held-out data it is called overfitting.
+    """
+    if curve.diverged_at is not None:
+        return Diagnosis(
+            Condition.DIVERGED,
+            curve.diverged_at,
+            f"the run diverged: {curve.metric} is not finite from step {curve.diverged_at:,.6g} on (best "
+            f"{curve.best:.4g} before)",
+        )
+    healthy = Diagnosis(Condition.IMPROVING, curve.last_step, "")
+    width = max(_LEAST_WINDOW, len(curve) // _WINDOWS)
+    if len(curve) < 2 * width:
+        return healthy
+    medians = np.median(sliding_window_view(curve.values, width), axis=1)
+    falling = curve.direction.sign * medians
+    # of values as good as the best the latest counts: a plateau is no loss
+    best = int(np.flatnonzero(falling <= falling.min() + ROUNDING * np.abs(falling).max())[-1])
+    place = best + width // 2
+    if place >= _RECENT * (len(curve) - 1):
+        return healthy
+    last = min(float(falling[-1]), curve.direction.sign * float(curve.values[-1]))
+    lost = last - float(falling[best])
+    # from one point to the next: against a running median half of the points would have no noise at all
+    jumps = np.diff(curve.values)
+    noise = 1.4826 * float(np.median(np.abs(jumps - np.median(jumps)))) / math.sqrt(2)
+    progress = float(curve.direction.sign * curve.values[0] - falling[best])
+    if lost <= (1 + ROUNDING) * max(_NOISES * noise / math.sqrt(width), _PROGRESS * progress):
+        return healthy
+    is_held_out = bool(_HELD_OUT.search(curve.metric))
+    condition = Condition.OVERFITTING if is_held_out else Condition.DIVERGING
+    since = float(curve.steps[place])
+    return Diagnosis(
+        condition,
+        since,
+        f"the run is {condition.value}: {curve.metric} was {medians[best]:.4g} at step {since:,.6g} and has "
+        f"become worse since, {medians[-1]:.4g} now",
+    )

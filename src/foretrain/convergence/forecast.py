@@ -18,8 +18,17 @@ from typing import Any
 import numpy as np
 
 from foretrain.answers import Answer
-from foretrain.convergence.condition import Condition, Diagnosis, diagnose
-from foretrain.convergence.curves import LEAST_POINTS, Curve, Floats, MetricDirection, Target, without_spikes
+from foretrain.convergence.curves import (
+    LEAST_POINTS,
+    Condition,
+    Curve,
+    Diagnosis,
+    Floats,
+    MetricDirection,
+    Target,
+    diagnose,
+    without_spikes,
+)
 from foretrain.convergence.families import CurveHorizon
 from foretrain.convergence.families.laws import PowerLaw
 from foretrain.convergence.fitting import fit, lowest_floor

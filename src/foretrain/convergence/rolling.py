@@ -25,7 +25,7 @@ import numpy as np
 
 from foretrain.convergence.curves import Curve, Floats, MetricDirection, smooth
 from foretrain.convergence.families import CurveFamily, CurveHorizon, families
-from foretrain.convergence.families.annealing import annealing_prior
+from foretrain.convergence.families.laws import annealing_prior
 from foretrain.convergence.fitting import Fit, condense, fit, is_relative, lowest_floor
 from foretrain.estimates import Quantiles
 from foretrain.ties import ROUNDING

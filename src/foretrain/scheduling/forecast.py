@@ -18,7 +18,7 @@ from foretrain.encoding import encode
 from foretrain.estimates import Quantiles
 from foretrain.scheduling.decision import Decision, place_loads, violations
 from foretrain.scheduling.loop import EventKind, InvalidDecision, LoopTurn, Policy, drive
-from foretrain.scheduling.policies.catalogue import policies
+from foretrain.scheduling.policies import policies
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.simulation import Disturbances, PriceChange, Simulation
 from foretrain.scheduling.state import JobState, State

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foretrain.store.queries import RunQuery
+from foretrain.store.runs import RunQuery
 
 if TYPE_CHECKING:
     from foretrain.store.database import Store

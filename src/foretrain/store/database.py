@@ -13,9 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.store.failures import damaged_store
-from foretrain.store.opening import Database
-from foretrain.store.queries import RunQuery
+from foretrain.store.opening import Database, damaged_store
 from foretrain.store.rows import (
     Row,
     check,
@@ -26,7 +24,7 @@ from foretrain.store.rows import (
     series_rows,
     steps_rows,
 )
-from foretrain.store.runs import Run, Status
+from foretrain.store.runs import Run, RunQuery, Status
 from foretrain.store.tables import environments, predictions, runs, series, worker_steps
 
 _CHUNK = 500

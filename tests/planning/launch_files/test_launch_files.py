@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.planning.launch_files import launch_file, launch_targets
 from foretrain.planning.launch_files._base import LaunchPlan, environment
-from foretrain.planning.launch_files.catalogue import launch_file, launch_targets
 from foretrain.planning.launch_files.torchrun import Torchrun
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.registry import DuplicateName, Registry

@@ -8,7 +8,7 @@ import pytest
 from tests.support.planned import planned, request
 
 from foretrain.planning.frontier import Frontier
-from foretrain.planning.launch_files.catalogue import launch_file, launch_plan, launch_targets
+from foretrain.planning.launch_files import launch_file, launch_plan, launch_targets
 
 
 @pytest.fixture(scope="module")

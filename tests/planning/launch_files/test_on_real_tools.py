@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from foretrain.measuring.distributed_trials.namespaces import why_not
+from foretrain.planning.launch_files import launch_file
 from foretrain.planning.launch_files._base import LaunchPlan, environment
-from foretrain.planning.launch_files.catalogue import launch_file
 from foretrain.prediction.strategies.strategy import layout_of
 
 ROOT = Path(__file__).parents[3]

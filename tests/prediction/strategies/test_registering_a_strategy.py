@@ -13,10 +13,10 @@ from foretrain.facts.hardware import hardware
 from foretrain.jobs.configurations import RunConfiguration, best_configuration
 from foretrain.jobs.length import length_of
 from foretrain.jobs.options import BatchLimits, LengthOptions
+from foretrain.planning.guide.cells import machines_named
 from foretrain.planning.guide.guide import GuideProblem, guide
-from foretrain.planning.guide.machines import machines_named
+from foretrain.planning.launch_files import launch_file
 from foretrain.planning.launch_files._base import LaunchPlan
-from foretrain.planning.launch_files.catalogue import launch_file
 from foretrain.planning.plan import PlanProblem
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foretrain.scheduling.loop import Policy
-from foretrain.scheduling.policies.catalogue import policies
+from foretrain.scheduling.policies import policies
 from foretrain.testing import PolicySuite
 from foretrain.testing.policies import decide
 from foretrain.testing.scheduling_states import random_state

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.browser import FONTS, opened_browser
 
+from foretrain.planning.guide.cells import machines_named
 from foretrain.planning.guide.guide import Guide, GuideProblem, guide
-from foretrain.planning.guide.machines import machines_named
 from foretrain.serving.rendering.html import document
 from foretrain.serving.views import report_of
 from foretrain.serving.views.guide import NAMES, best_cells, faces, value, written

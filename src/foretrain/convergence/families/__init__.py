@@ -1,4 +1,4 @@
-"""Families of learning curves, one file each."""
+"""Families of learning curves: the classes in the files of this package."""
 
 from foretrain.convergence.families._base import CurveFamily, CurveHorizon, families
 

@@ -24,8 +24,18 @@ from typing import Any
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
-from foretrain.planning.guide.cells import CellStep, GuideCell, GuideSteps, NoRun, cell_of, layout_on, runs
-from foretrain.planning.guide.machines import Machine, default_machines, one_of
+from foretrain.planning.guide.cells import (
+    CellStep,
+    GuideCell,
+    GuideSteps,
+    Machine,
+    NoRun,
+    cell_of,
+    default_machines,
+    layout_on,
+    one_of,
+    runs,
+)
 from foretrain.planning.guide.summary import KindSummary, Summary, summarise
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel

@@ -18,8 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from foretrain.planning.guide.cells import Blank, CellFigures, GuideCell, choke_of
-from foretrain.planning.guide.machines import Machine
+from foretrain.planning.guide.cells import Blank, CellFigures, GuideCell, Machine, choke_of
 from foretrain.prediction.advice.bottleneck import Limit
 
 _COUNTED = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}

@@ -1,4 +1,4 @@
-"""What is launched, the interface of a target, and the lines that launch files share.
+"""Launch files of a plan: what is launched, the targets by name, and the lines that their files share.
 
 A launched script finds the plan in its environment: the `FORETRAIN_` variables state what the prediction
 assumed, and a script that follows them runs what was predicted. The other variables are read by libraries.
@@ -12,11 +12,14 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 from foretrain.errors import InvalidRequest
+from foretrain.planning.frontier import Frontier
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.strategy import active_strategies, plan_words, strategies
+from foretrain.prediction.strategies.strategy import active_strategies, layout_of, plan_words, strategies
+from foretrain.registry import Registry, discover
 
 MASTER_PORT = 29500
 """torchrun's own default."""
@@ -204,3 +207,79 @@ def shell_command(plan: LaunchPlan, rank: str, master: str) -> list[str]:
 def comment(lines: list[str]) -> list[str]:
     """Lines as comments of shell, YAML or Python."""
     return [f"# {line}" for line in lines]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFile:
+    """A file to write, by its suggested name."""
+
+    file_name: str
+    text: str
+
+    def named(self, file_name: str) -> LaunchFile:
+        """The same under another name, also in the comment on how to start it."""
+        return LaunchFile(file_name, self.text.replace(self.file_name, shlex.quote(file_name)))
+
+
+@cache
+def launch_targets() -> Registry[LaunchTarget]:
+    """All launch targets, by name and alias: every `LaunchTarget` in the modules of this package."""
+    known = tuple(discover(__name__, LaunchTarget))  # type: ignore[type-abstract]
+    return Registry(
+        "launch target",
+        known,
+        name=lambda target: target.name,
+        aliases=lambda target: target.aliases,
+        hint=f"Known: {', '.join(target.name for target in known)}",
+    )
+
+
+def launch_file(target: str, plan: LaunchPlan) -> LaunchFile:
+    """The launch file of a plan for the target of that name."""
+    chosen, able = launch_targets()[target], select_launchers(plan.layout, launch_targets())
+    if chosen.name not in able:
+        raise InvalidRequest(f"{chosen.name} cannot start {plan.layout.name}; {', '.join(sorted(able))} can")
+    return LaunchFile(f"{plan.name}{chosen.suffix}", chosen.text(plan))
+
+
+def launch_plan(frontier: Frontier, script: str) -> LaunchPlan:
+    """The reported plan, to be launched; the time limit is the 90th percentile of its time.
+
+    `script` is written as in a shell: the file and its arguments.
+    """
+    plan = frontier.plans[frontier.reported]
+    hardware, configuration = plan.hardware, plan.configuration
+    file, *arguments = _words(script)
+    return LaunchPlan(
+        name=_job_name(frontier.model, hardware.device.id),
+        accelerator=plan.offer.family.upper(),
+        nodes=hardware.nodes,
+        devices_per_node=hardware.devices_per_node,
+        layout=layout_of(configuration.strategy, hardware.devices, hardware.devices_per_node),
+        global_batch=configuration.global_batch,
+        precision=configuration.precision,
+        micro_batches=configuration.micro_batches,
+        script=file,
+        arguments=tuple(arguments),
+        provider=plan.offer.provider,
+        instance=plan.offer.instance,
+        region=plan.offer.region or None,
+        spot=plan.spot,
+        limit_seconds=plan.seconds.p90,
+    )
+
+
+def _words(script: str) -> list[str]:
+    try:
+        words = shlex.split(script)
+    except ValueError as error:
+        raise InvalidRequest(f"`script` {script!r} is no valid shell command: {error}") from error
+    if not words:
+        raise InvalidRequest("a launch file starts a script: give `script`, e.g. train.py")
+    return words
+
+
+def _job_name(model: str, device: str) -> str:
+    """Letters, digits and dashes, beginning with a letter."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", f"{model}-{device}").strip("-")
+    return name if name[0].isalpha() else f"job-{name}"

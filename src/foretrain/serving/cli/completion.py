@@ -95,7 +95,7 @@ def _optimizers() -> Iterable[str]:
 
 
 def _policies() -> Iterable[str]:
-    from foretrain.scheduling.policies.catalogue import policies
+    from foretrain.scheduling.policies import policies
 
     return policies()
 

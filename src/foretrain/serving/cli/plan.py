@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def launcher_help() -> str:
     """The launch targets, as their registry lists them."""
-    from foretrain.planning.launch_files.catalogue import launch_targets
+    from foretrain.planning.launch_files import launch_targets
 
     return f"Write a launch file: {', '.join(launch_targets())}."
 
@@ -70,7 +70,7 @@ def _check_files(output: PlanOutput) -> None:
     from foretrain.errors import InvalidRequest
 
     if output.emit is not None:
-        from foretrain.planning.launch_files.catalogue import launch_targets
+        from foretrain.planning.launch_files import launch_targets
 
         launch_targets()[output.emit]
     elif output.emit_to is not None:
@@ -97,7 +97,7 @@ def _write_launch_file(answer: Frontier, output: PlanOutput, launcher: str) -> s
     import shlex
 
     from foretrain.errors import InvalidRequest
-    from foretrain.planning.launch_files.catalogue import launch_file, launch_plan, launch_targets
+    from foretrain.planning.launch_files import launch_file, launch_plan, launch_targets
 
     launched = launch_file(launcher, launch_plan(answer, output.script or "train.py"))
     file = output.emit_to or Path(launched.file_name)

@@ -18,7 +18,7 @@ FORMATS = ("csv", "parquet", "json")
 
 
 def _read_since(value: Any) -> datetime:
-    from foretrain.store.queries import parse_since
+    from foretrain.store.runs import parse_since
 
     if isinstance(value, datetime):
         return value

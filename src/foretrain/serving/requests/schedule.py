@@ -15,7 +15,7 @@ from foretrain.workloads.options import ModelOption, TrainingOptions
 
 def policy_help() -> str:
     """The policies, as their registry lists them."""
-    from foretrain.scheduling.policies.catalogue import policies
+    from foretrain.scheduling.policies import policies
 
     return f"Scheduling policy: {', '.join(policies())}."
 

@@ -60,7 +60,7 @@ def learn(
 def _learning_table(request: LearnRequest) -> tuple[TimingTable, str | None]:
     from foretrain.learning.regression.table import STEP_SECONDS, read_table, table_of_runs
     from foretrain.store import open_store
-    from foretrain.store.queries import parse_query
+    from foretrain.store.runs import parse_query
 
     if request.table is not None:
         return read_table(request.table), request.target
@@ -161,7 +161,7 @@ def _runs_to_learn_from(request: LearnResourcesRequest) -> list[Run]:
         runs = [*read_parquet(request.runs)]
     else:
         from foretrain.store import open_store
-        from foretrain.store.queries import RunQuery
+        from foretrain.store.runs import RunQuery
 
         with open_store(request.store) as store:
             runs = [*store.runs(RunQuery())]

@@ -146,9 +146,9 @@ def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
     """Networks by hardware by batch size."""
+    from foretrain.planning.guide.cells import default_machines, machines_named
     from foretrain.planning.guide.guide import BATCHES, GuideProblem
     from foretrain.planning.guide.guide import guide as core
-    from foretrain.planning.guide.machines import default_machines, machines_named
 
     machines = machines_named(request.on, request.counts, request.cloud)
     progress("reading the models")

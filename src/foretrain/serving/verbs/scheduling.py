@@ -127,7 +127,7 @@ def _bound(
 
 
 def _policies(names: tuple[str, ...], seed: int) -> list[Policy]:
-    from foretrain.scheduling.policies.catalogue import policies
+    from foretrain.scheduling.policies import policies
 
     chosen = tuple(policies()) if names == (ALL,) else tuple(dict.fromkeys(names))
     if not chosen:

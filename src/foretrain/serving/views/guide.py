@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from foretrain.errors import UnknownName
-from foretrain.planning.guide.cells import Blank, CellFigures, GuideCell
+from foretrain.planning.guide.cells import Blank, CellFigures, GuideCell, Machine
 from foretrain.planning.guide.guide import Guide, ModelGuide
-from foretrain.planning.guide.machines import Machine
 from foretrain.serving.views import blocks
 from foretrain.serving.views.blocks import Block, Break, Column, Heading, Page, Sentence, Table, Tone
 from foretrain.serving.views.plan_report import cell_of_source

@@ -14,8 +14,7 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.store.exchange.csv_files import DescriptionReader, read_csv, write_csv
 from foretrain.store.exchange.parquet_files import read_parquet, write_parquet
 from foretrain.store.exchange.plain import read_json, write_json
-from foretrain.store.queries import RunQuery
-from foretrain.store.runs import Run
+from foretrain.store.runs import Run, RunQuery
 
 if TYPE_CHECKING:
     from foretrain.store.database import Store
