@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, settings
 
 from foretrain.facts.devices import devices, measured_devices_dir
 from foretrain.measuring import stopwatch, this_machine
@@ -18,6 +19,12 @@ from foretrain.serving.cli import main
 
 Evaluation = subprocess.CompletedProcess[str]
 LONG_TESTS = Path(__file__).parent / "long.yaml"
+
+# No test depends on how busy the machine is: examples may take as long as they take.
+settings.register_profile(
+    "foretrain", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("foretrain")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -76,7 +76,7 @@ def jobs(draw: st.DrawFn) -> PhasedJob:
     return PhasedJob(stages, runners, HandOver(draw(number), draw(number), draw(number), usd))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(jobs(), st.floats(0, 1.2))
 def test_the_cheapest_within_a_deadline_is_that_of_brute_force(job: PhasedJob, share: float) -> None:
     plans = every_plan(job)
@@ -94,7 +94,7 @@ def test_the_cheapest_within_a_deadline_is_that_of_brute_force(job: PhasedJob, s
         assert answer.two_phase.seconds <= fastest_of_its_pair(job, answer.two_phase, deadline) + 1e-9
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(jobs(), st.floats(0, 1.2))
 def test_the_fastest_within_a_budget_is_that_of_brute_force(job: PhasedJob, share: float) -> None:
     plans = every_plan(job)

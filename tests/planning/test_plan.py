@@ -19,7 +19,7 @@ from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Quantiles
 from foretrain.facts.offers import OfferQuery, offers_named, search
 from foretrain.facts.providers import billed_seconds, providers
-from foretrain.jobs.job import evaluated_each_epoch, job_of
+from foretrain.jobs.job import evaluate_each_epoch, job_of
 from foretrain.jobs.length import length_of
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.jobs.step_table import network_on
@@ -171,7 +171,7 @@ def test_jobs_are_those_of_predict(spot: bool) -> None:
             strategy=configuration.strategy,
             micro_batches=configuration.micro_batches,
         )
-        each_epoch = evaluated_each_epoch(options, 60_000, configuration.global_batch)
+        each_epoch = evaluate_each_epoch(options, 60_000, configuration.global_batch)
         job = job_of(
             prediction,
             length.steps_at(configuration.global_batch),
@@ -215,7 +215,7 @@ def test_a_job_in_a_dearer_region_is_priced_there() -> None:
 CLOUDS, GPUS = ("aws", "gcp", "azure", "lambda"), ("t4", "v100", "a10g", "a100", "l4", "h100")
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, derandomize=True)
 @given(
     st.sets(st.sampled_from(GPUS), min_size=1, max_size=3),
     st.sets(st.sampled_from(CLOUDS), min_size=1, max_size=3),

@@ -3,7 +3,7 @@
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.resolving import fixed_precision, resolve, storage_of, usual_precision
+from foretrain.prediction.resolving import fix_precision, resolve, storage_of, usual_precision
 from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -28,7 +28,7 @@ def test_different_devices_train_in_what_all_of_them_have() -> None:
     mixed = (device("a100-sxm-80gb"), device("v100-sxm2-16gb"))
     assert resolve(_open(), mixed).options.precision == "fp16"
     assert resolve(_open(), (*mixed, device("gtx1080ti"))).options.precision == "fp32"
-    fixed = fixed_precision(resolve(_open(), mixed))
+    fixed = fix_precision(resolve(_open(), mixed))
     assert resolve(fixed, mixed[:1]).options.precision == "fp16"
 
 
@@ -77,3 +77,11 @@ def test_a_step_in_fp16_is_that_in_bf16_with_another_type() -> None:
     assert {spec.dtype for spec in half.specs} - {spec.dtype for spec in brain.specs} == {"float16"}
     assert [spec.bytes for spec in half.specs] == [spec.bytes for spec in brain.specs]
     assert half.options.precision == "fp16"
+
+
+@pytest.mark.parametrize(("given", "stored"), [(None, "bf16"), ("fp32", "fp32")])
+def test_a_frozen_base_is_stored_in_half_precision_unless_weights_are_given(
+    given: str | None, stored: str
+) -> None:
+    adapted = workload_of(WorkloadRequest("gpt2", lora="r=16", weights=given))
+    assert resolve(adapted, (device("h100-sxm"),)).options.weights == stored

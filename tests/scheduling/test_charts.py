@@ -60,7 +60,7 @@ def test_nothing_to_draw() -> None:
     assert (gantt(nothing).lanes, over_time(nothing).seconds) == ((), ())
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(st.sampled_from(["mixed", "poisson-30", "hybrid"]), st.integers(0, 99), st.integers(1, 2))
 def test_bars_conserve_gpu_time_and_never_overlap(family: str, seed: int, nodes: int) -> None:
     outcome = simulate(families()[family].problem(nodes, seed), policies()["edf-packed"])

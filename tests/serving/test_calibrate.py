@@ -145,7 +145,9 @@ def test_this_machine_is_timed_kept_and_predicted_with(
     # Operators of microseconds beside other tests are timed badly; what is refused has tests of its own.
     monkeypatch.setattr(cpu, "check_believable", lambda *_: None)
     run = run_here("calibrate", "--here", "--seconds", "0.1", "--json")
-    assert (run.returncode, run.stderr) == (0, "")
+    assert run.returncode == 0
+    # How many lines of progress there are depends on how busy the machine is.
+    assert all(line.startswith("Timing this machine: ") for line in run.stderr.splitlines())
     answer = json.loads(run.stdout)
     assert answer["device_id"] == "here"
     assert calibration_file("here").is_file()

@@ -61,7 +61,7 @@ def test_policies_side_by_side(run_here: Run, tmp_path: Path) -> None:
     assert [each["policy"] for each in answer.to_dict()["outcomes"]] == ["fifo", "edf"]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     family=st.sampled_from(["low", "mixed-scaling", "hybrid", "owned"]),
     policy=st.sampled_from(["fifo", "edf-packed", "priority"]),

@@ -67,7 +67,7 @@ def test_whole_runs_go_through_a_file(tmp_path: Path, name: str) -> None:
         assert_same(stored[run.id], run)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(RUNS, min_size=1, max_size=3), st.sampled_from(["parquet", "json"]))
 def test_any_runs_go_through_a_file(tmp_path: Path, runs: list[Run], suffix: str) -> None:
     file = tmp_path / f"runs.{suffix}"

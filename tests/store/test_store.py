@@ -225,7 +225,7 @@ def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "new" / name).stat().st_size > 0
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RUNS)
 def test_any_run_comes_back(url: str, run: Run) -> None:
     with open_store(url) as store:

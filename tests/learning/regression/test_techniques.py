@@ -155,7 +155,7 @@ def test_without_a_prediction_there_is_no_gray_box() -> None:
     assert "predicted_seconds" in techniques()["gray-box"].lacks(sample(per_batch()).schema)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     constant=st.floats(0.0, 1.0),
     slope=st.floats(0.001, 1.0),

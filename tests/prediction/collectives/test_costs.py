@@ -42,7 +42,7 @@ def groups(draw: st.DrawFn) -> tuple[str, Group]:
     return name, Group(per_node * nodes, per_node, concurrent)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(groups(), st.sampled_from(list(Verb)))
 def test_more_bytes_never_take_less_time_and_never_beat_the_data_sheet(
     case: tuple[str, Group], verb: Verb
@@ -63,7 +63,7 @@ def test_more_bytes_never_take_less_time_and_never_beat_the_data_sheet(
     assert (seconds >= sizes * LOADS[verb](group.size) / nominal / sums_in_switch).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(groups(), st.sampled_from(list(Verb)), st.floats(1e3, 1e10))
 def test_the_cost_of_one_is_the_time_among_many(case: tuple[str, Group], verb: Verb, size: float) -> None:
     name, group = case
@@ -75,7 +75,7 @@ def test_the_cost_of_one_is_the_time_among_many(case: tuple[str, Group], verb: V
     assert cost.p10 <= 1 <= cost.p90
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(groups(), st.sampled_from(list(Verb)), st.floats(1e3, 1e10))
 def test_faster_links_never_slow_down(case: tuple[str, Group], verb: Verb, size: float) -> None:
     name, group = case

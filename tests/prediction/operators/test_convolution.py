@@ -210,7 +210,7 @@ directions = st.sampled_from([Direction.FORWARD, Direction.INPUT_GRADIENT, Direc
 dtypes = st.sampled_from(["float32", "float16"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(layer=layers(), direction=directions, dtype=dtypes, device=st.sampled_from(GPUS))
 def test_never_below_what_no_algorithm_can_beat(
     layer: Convolution, direction: Direction, dtype: str, device: Device
@@ -219,7 +219,7 @@ def test_never_below_what_no_algorithm_can_beat(
     assert ConvolutionModel().seconds(works, device)[0] >= least_seconds(lower(works, device), device)[0] > 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     layer=layers(),
     direction=directions,
@@ -236,7 +236,7 @@ def test_twice_as_much_is_never_faster(
     assert large >= small * (1 - 1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(layer=layers(), direction=directions, dtype=dtypes, device=st.sampled_from(GPUS))
 def test_a_device_twice_as_good_in_everything_is_never_slower(
     layer: Convolution, direction: Direction, dtype: str, device: Device

@@ -102,7 +102,7 @@ def test_the_best_rates_measured_are_never_beaten(calibrated: Device) -> None:
     assert seconds(work, calibrated) == pytest.approx(1e6 / 100)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(
     m=st.integers(1, 500), n=st.integers(1, 500), k=st.integers(1, 500), more=st.integers(0, 300),
     grown=st.sampled_from("mnk"),
@@ -115,7 +115,7 @@ def test_more_work_never_takes_less(
     assert 0 < seconds(small, calibrated) <= seconds(large, calibrated)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(inputs=st.integers(1, 70), outputs=st.integers(1, 70), more=st.integers(0, 20))
 def test_more_channels_never_take_less(calibrated: Device, inputs: int, outputs: int, more: int) -> None:
     small, wide = convolution(2, inputs, outputs, 7), convolution(2, inputs + more, outputs, 7)

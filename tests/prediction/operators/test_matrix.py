@@ -267,14 +267,14 @@ def test_corrections_of_training_sized_products_are_small() -> None:
         assert np.all((ratio > 0.8) & (ratio < 1.25)), (name, ratio)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(GPUS), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float16"]))
 def test_never_below_the_roofline(target: Device, m: int, n: int, k: int, dtype: str) -> None:
     work = linear(m, n, k, dtype)
     assert priced(work, target) >= float(roofline_seconds(table([work]), target)[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(UNCORRECTED), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float16"]))
 def test_twice_the_size_is_never_faster(target: Device, m: int, n: int, k: int, dtype: str) -> None:
     once = priced(linear(m, n, k, dtype), target)
@@ -282,7 +282,7 @@ def test_twice_the_size_is_never_faster(target: Device, m: int, n: int, k: int, 
         assert priced(linear(*larger, dtype), target) >= once * (1 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(UNCORRECTED), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float16"]))
 def test_twice_the_device_is_never_slower(target: Device, m: int, n: int, k: int, dtype: str) -> None:
     work = linear(m, n, k, dtype)

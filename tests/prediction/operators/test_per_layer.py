@@ -193,7 +193,7 @@ def test_neusight_layers_on_a_v100() -> None:
     assert 10.1e-3 < float(PerLayerModel().seconds(table([layer]), V100)[0]) < 13e-3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(WHOLE),
     st.sampled_from(sorted(ROWS.keys() - {Kind.CONVOLUTION, Kind.RNN, Kind.ATTENTION})),

@@ -56,7 +56,7 @@ def test_deepbench_lstm_on_v100() -> None:
     assert priced(4, 2048, 64, 25, v100, Direction.BACKWARD) == pytest.approx(8.97e-3, rel=0.35)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from(GPUS), st.sampled_from([256, 1024]), st.sampled_from([16, 64]), st.sampled_from(Direction)
 )

@@ -138,14 +138,14 @@ works = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(work=works, device=st.sampled_from(GPUS))
 def test_never_below_the_roofline(work: Work, device: Device) -> None:
     seconds = StreamingModel().seconds(table([work]), device)
     assert seconds[0] >= roofline_seconds(table([work]), device)[0] > 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     kind=st.sampled_from(PRICED),
     rows=st.integers(1, 2**15),
@@ -161,7 +161,7 @@ def test_twice_as_much_is_never_faster(
     assert large >= small * (1 - 1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(work=works, device=st.sampled_from(GPUS))
 def test_a_device_twice_as_good_in_everything_is_never_slower(work: Work, device: Device) -> None:
     model = StreamingModel()

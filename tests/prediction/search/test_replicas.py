@@ -88,7 +88,7 @@ def test_the_closed_form_is_the_timeline(
     assert step.forward_seconds(micro_batches) == pytest.approx(passing, rel=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=3), st.integers(1, 16))
 def test_slower_links_never_help_and_more_rounds_never_shorten(costs: list[float], rounds: int) -> None:
     """Monotone in the cost of every bucket and in the number of micro-batches."""

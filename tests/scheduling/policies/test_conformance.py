@@ -28,7 +28,7 @@ class TestRegisteredPolicies(PolicySuite):
 
 
 @pytest.mark.parametrize("name", policies())
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(random=st.randoms(use_true_random=False))
 def test_no_state_makes_a_policy_break_a_rule(name: str, random: Random) -> None:
     state = random_state(random, most_jobs=8)

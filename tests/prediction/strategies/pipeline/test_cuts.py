@@ -19,7 +19,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     StageLink,
     StageMemory,
     cut,
-    evaluated,
+    evaluate_cuts,
 )
 from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight, schedule
 
@@ -146,7 +146,7 @@ def brute_force(model: Chain, stages: int, link: StageLink, memory: StageMemory)
     return best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_no_cuts_are_better(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 9))
@@ -166,7 +166,7 @@ def test_no_cuts_are_better(data: st.DataObject) -> None:
         assert isinstance(answer, Infeasible)
     else:
         assert cuts_of(answer).seconds == pytest.approx(best)
-        again = evaluated(model, cuts_of(answer).bounds, link, memory)
+        again = evaluate_cuts(model, cuts_of(answer).bounds, link, memory)
         assert again == answer
 
 

@@ -116,7 +116,7 @@ def test_messages_one_way_queue() -> None:
     assert run.seconds == (1 + 3 * 3 + 1) + 1 + 3 * 3 + 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_uneven_pipelines_agree_with_a_plain_event_loop(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["gpipe", "1f1b", "interleaved"]))
