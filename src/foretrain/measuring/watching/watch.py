@@ -22,12 +22,11 @@ from foretrain.measuring.watching.command import (
     forwarded_signals,
 )
 from foretrain.measuring.watching.journal import Journal, JournalRecord, RunEnd, RunHead, journal_file
-from foretrain.measuring.watching.progress import LineCutter, ProgressLog
+from foretrain.measuring.watching.progress import LineCutter, ProgressLog, parsers
 from foretrain.measuring.watching.report import summarise
 from foretrain.measuring.watching.samplers import INTERVAL_SECONDS, Sampler
 from foretrain.measuring.watching.step_files import HOOK_SOURCE, HookReader, MarkLog, StepMarks, hooked_steps
 from foretrain.measuring.watching.step_hook import CHANNEL_VARIABLE
-from foretrain.measuring.watching.step_sources._base import parsers
 from foretrain.store.runs import NODE, PredictionMade, Run, Status, WorkerSteps, new_run_id
 
 WATCHED_VARIABLE = "FORETRAIN_RUN"
