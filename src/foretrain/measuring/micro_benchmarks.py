@@ -3,7 +3,7 @@
 Tensors are taken in turns from several sets, so that operands come from where they come from in training:
 the last results from cache, weights and saved activations from memory. On the CPU results are also kept until
 the next turn, and trials that other processes disturbed are repeated. On a GPU events time the calls on the
-device's own clock, and NVML tells at which frequency it ran; the interfaces of `torch.cuda` and NVML are
+device's own clock, and NVML reports at which frequency it ran; the interfaces of `torch.cuda` and NVML are
 passed in, so that the code runs against stand-ins without a GPU.
 """
 
