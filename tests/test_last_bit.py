@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.learning.regression.test_layers import network
-from tests.learning.test_cpu import PRODUCTS, STREAMS
 from tests.learning.user_calibration.test_fitting import measured as measured_runs
+from tests.learning.user_calibration.test_from_benchmarks import PRODUCTS, STREAMS
 from tests.support.timing_tables import jobs, per_batch, sample
 
 from foretrain.convergence.batch_size import fit_batch_size_law
