@@ -14,7 +14,7 @@ from foretrain.workloads.family import Family
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import Workload, record_family, traced
+from foretrain.workloads.workload import Workload, record_family, trace_workload
 
 
 @cache
@@ -40,7 +40,7 @@ def _gpt2() -> Family:
 @cache
 def _stored_resnet50() -> str:
     entry = stored.key(benchmark="resnet50")
-    stored.keep(entry, traced(_workload("resnet50", 32)))
+    stored.keep(entry, trace_workload(_workload("resnet50", 32)))
     return entry
 
 
@@ -53,13 +53,13 @@ def import_torch() -> None:
 @benchmark("trace resnet50", target_seconds=1.0, runs=5, prepare=lambda: _workload("resnet50", 32))
 def trace_resnet50() -> None:
     """One training step, from building the model to the finished graph."""
-    traced(_workload("resnet50", 32))
+    trace_workload(_workload("resnet50", 32))
 
 
 @benchmark("trace llama2-7b", target_seconds=3.0, runs=3, prepare=lambda: _workload("llama2-7b", 1))
 def trace_llama() -> None:
     """The same for seven thousand calls."""
-    traced(_workload("llama2-7b", 1))
+    trace_workload(_workload("llama2-7b", 1))
 
 
 @benchmark("re-derive gpt2 at another batch size", target_seconds=0.02, prepare=_gpt2)

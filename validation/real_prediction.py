@@ -27,7 +27,7 @@ from foretrain.prediction.strategies.layout import Variant
 from foretrain.prediction.strategies.parameter_server import Server, ps_update
 from foretrain.prediction.strategies.pipeline.schedules import pipeline_tasks, schedule
 from foretrain.prediction.strategies.program import Exchange, Program, gradients, optimizer_start
-from foretrain.prediction.strategies.sharded import sharded
+from foretrain.prediction.strategies.sharded import shard_program
 from foretrain.prediction.timeline import COMPUTE, Stream, Task
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.options import WorkloadRequest
@@ -98,7 +98,7 @@ def _fsdp(case: RealCase, known: Calibration) -> float:
     seconds = call_seconds(graph, known.solo[case.model])
     update = optimizer_start(graph)
     seconds[update:] /= case.workers
-    program = sharded(Program(graph), case.workers, 3)
+    program = shard_program(Program(graph), case.workers, 3)
     blocking = replace(program, exchanges=tuple(_blocking(exchange) for exchange in program.exchanges))
     return _composed(case, known, blocking, seconds, copies=True)
 

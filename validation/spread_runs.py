@@ -17,21 +17,21 @@ from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.step.parallel import (
     ParallelStep,
     StepEnvironment,
-    composed_step,
+    compose_step,
     exchange_costs,
 )
 from foretrain.prediction.step.pipeline import link_of
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import (
     Pipeline,
+    cut_program,
+    cut_program_before,
     feasible_schedule,
-    pipelined,
-    pipelined_before,
 )
 from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight
 from foretrain.prediction.strategies.program import Axis, Program, When, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
-from foretrain.prediction.strategies.strategy import divided, replication
+from foretrain.prediction.strategies.strategy import divide_step, replication
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import MATRIX_KINDS
@@ -123,7 +123,7 @@ class Bench:
         """The program of a micro-batch, divided and priced."""
         key = (run.model, run.layout.tensor, run.layout.sequence_parallel, run.batch)
         if key != self._key or self._divided is None:
-            whole = divided(ExecutedGraph(graph_at(run.model, run.batch)), run.layout)
+            whole = divide_step(ExecutedGraph(graph_at(run.model, run.batch)), run.layout)
             step = self._model.priced(whole.graph, self._device)
             self._key, self._divided = key, Divided(whole, step, call_times(step), {}, {})
         return self._divided
@@ -141,17 +141,17 @@ class Bench:
         layout = run.layout
         order = feasible_schedule(layout.schedule, layout.pipeline, 2 * layout.pipeline, layout.chunks)
         if len(run.starts) == layout.pipeline - 1:
-            return pipelined_before(divided_model.program, divided_model.times.device, order, run.starts)
+            return cut_program_before(divided_model.program, divided_model.times.device, order, run.starts)
         costs = exchange_costs(layout, StepEnvironment(self._device, run.network, self._model))
         link = link_of(lambda exchange: costs(exchange).seconds)
-        return pipelined(divided_model.program, divided_model.times.device, order, link)
+        return cut_program(divided_model.program, divided_model.times.device, order, link)
 
     def spread(self, run: Run) -> ParallelStep:
         """The step of a run."""
         divided_model = self.divided(run)
         at = StepEnvironment(self._device, run.network, self._model)
         whole = replace(divided_model.program, micro_batches=run.micro_batches)
-        return composed_step(
+        return compose_step(
             whole, divided_model.step, self._times(divided_model, run.layout), run.layout, at, self.cut(run)
         )
 

@@ -21,7 +21,7 @@ from calibration.datasets.sia import CLUSTERS, SiaStep
 from foretrain.facts.devices import device
 from foretrain.prediction.cost_models import OperatorCostModel, call_times
 from foretrain.prediction.operators.listing import Flags, Floats
-from foretrain.prediction.strategies.program import bucketed, gradients, optimizer_start
+from foretrain.prediction.strategies.program import fill_buckets, gradients, optimizer_start
 
 Names = NDArray[np.str_]
 Counts = NDArray[np.int64]
@@ -82,7 +82,7 @@ def _work(model: str, batch: int, device_id: str, frames: int | None) -> _Work:
     ends = np.cumsum(times)
     last = ends[optimizer_start(graph) - 1]
     ready = gradients(graph)
-    buckets = tuple((bucket.bytes, float(last - ends[bucket.ready])) for bucket in bucketed(ready))
+    buckets = tuple((bucket.bytes, float(last - ends[bucket.ready])) for bucket in fill_buckets(ready))
     return _Work(float(ends[-1]), len(ready), buckets)
 
 

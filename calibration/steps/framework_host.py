@@ -28,7 +28,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.cost_models import CallTimes, OperatorCostModel, call_times
 from foretrain.prediction.step.parallel import with_launched_exchanges
 from foretrain.prediction.strategies.program import Program, forward_end, optimizer_start
-from foretrain.prediction.strategies.strategy import divided, layout_of
+from foretrain.prediction.strategies.strategy import divide_step, layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import executed_graph
@@ -184,7 +184,7 @@ def _times(
         master_weights=precision != "tf32",
         gradients="fp32" if framework == "nanotron" else None,
     )
-    program = divided(executed_graph(workload_of(request)), layout_of(f"tp={tensor}", tensor, tensor))
+    program = divide_step(executed_graph(workload_of(request)), layout_of(f"tp={tensor}", tensor, tensor))
     step = OperatorCostModel().priced(program.graph, device(gpu))
     times = with_launched_exchanges(call_times(step), program, step)
     return program, CallTimes(times.device, times.host / step.host.framework_factor)

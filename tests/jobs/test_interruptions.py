@@ -8,7 +8,7 @@ import pytest
 from foretrain.errors import InvalidRequest
 from foretrain.facts.running import FAILURES, SPOT_INTERRUPTIONS, default
 from foretrain.jobs.interruptions import (
-    interrupted,
+    estimate_interruptions,
     interruptions,
     poisson_quantile,
     youngs_interval,
@@ -47,7 +47,7 @@ def test_youngs_interval_by_hand() -> None:
 
 def test_it_loses_less_than_its_neighbours() -> None:
     def loss(interval: float) -> float:
-        return interrupted(1e6, 50, 300, 100_000, interval).overhead_seconds
+        return estimate_interruptions(1e6, 50, 300, 100_000, interval).overhead_seconds
 
     best = youngs_interval(50, 100_000)
     assert loss(best) < min(loss(0.7 * best), loss(1.4 * best))
@@ -55,7 +55,7 @@ def test_it_loses_less_than_its_neighbours() -> None:
 
 def test_the_parts_make_up_dalys_time() -> None:
     work, save, restart, between, interval = 36_000.0, 60.0, 300.0, 7_200.0, 900.0
-    found = interrupted(work, save, restart, between, interval)
+    found = estimate_interruptions(work, save, restart, between, interval)
     daly = between * math.exp(restart / between) * math.expm1((interval + save) / between) * work / interval
     assert work + found.overhead_seconds == pytest.approx(daly)
     assert found.checkpoints == 40
@@ -64,7 +64,7 @@ def test_the_parts_make_up_dalys_time() -> None:
 
 def test_rare_interruptions_lose_half_a_stretch_each() -> None:
     # 1e5 s of work, an interruption every 1e6 s: 0.1 of them, each losing half of 1,000 s and a restart
-    found = interrupted(1e5, 0.0, 60, 1e6, 1000)
+    found = estimate_interruptions(1e5, 0.0, 60, 1e6, 1000)
     assert found.interruptions == pytest.approx(0.1, rel=1e-3)
     assert found.rework_seconds == pytest.approx(0.1 * 500, rel=2e-3)
     assert found.restart_seconds == pytest.approx(0.1 * 60, rel=2e-3)
@@ -82,24 +82,24 @@ def test_it_is_what_happens_at_random() -> None:
         return spent + needed
 
     runs = [sum(attempts(interval + save) for _ in range(40)) for _ in range(400)]
-    expected = work + interrupted(work, save, restart, between, interval).overhead_seconds
+    expected = work + estimate_interruptions(work, save, restart, between, interval).overhead_seconds
     assert sum(runs) / len(runs) == pytest.approx(expected, rel=0.02)
 
 
 def test_nothing_interrupts() -> None:
-    found = interrupted(1000, 10, 60, math.inf, 250)
+    found = estimate_interruptions(1000, 10, 60, math.inf, 250)
     assert (found.saving_seconds, found.rework_seconds, found.restart_seconds) == (40, 0, 0)
 
 
 def test_short_work_is_saved_once_at_its_end() -> None:
-    found = interrupted(100, 10, 60, math.inf, 250)
+    found = estimate_interruptions(100, 10, 60, math.inf, 250)
     assert (found.interval_seconds, found.checkpoints, found.saving_seconds) == (100, 1, 10)
 
 
 def test_a_job_that_never_ends_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="never ends"):
-        interrupted(1e6, 10, 60, 100, 1e6)
+        estimate_interruptions(1e6, 10, 60, 100, 1e6)
     with pytest.raises(InvalidRequest, match="more than 0"):
-        interrupted(1e6, 10, 60, 100, 0)
+        estimate_interruptions(1e6, 10, 60, 100, 0)
     with pytest.raises(InvalidRequest, match="above 0"):
         youngs_interval(1, 0)

@@ -18,7 +18,7 @@ from foretrain.jobs.job import (
     TRAINING,
     RepeatedStep,
     Steps,
-    evaluated_each_epoch,
+    evaluate_each_epoch,
     job,
     uncertainty,
 )
@@ -158,9 +158,9 @@ def test_saving_all_the_time_is_refused() -> None:
 
 def test_evaluated_once_an_epoch_by_default() -> None:
     asked = JobOptions(eval_samples=100)
-    assert evaluated_each_epoch(asked, 1000, 32).eval_every == 32  # ceil(1000 / 32)
-    assert evaluated_each_epoch(replace(asked, eval_every=5), 1000, 32).eval_every == 5
-    assert evaluated_each_epoch(JobOptions(), 1000, 32) == JobOptions()
+    assert evaluate_each_epoch(asked, 1000, 32).eval_every == 32  # ceil(1000 / 32)
+    assert evaluate_each_epoch(replace(asked, eval_every=5), 1000, 32).eval_every == 5
+    assert evaluate_each_epoch(JobOptions(), 1000, 32) == JobOptions()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Quantiles
 from foretrain.facts.offers import OfferQuery, offers_named, search
 from foretrain.facts.providers import billed_seconds, providers
-from foretrain.jobs.job import evaluated_each_epoch, job_of
+from foretrain.jobs.job import evaluate_each_epoch, job_of
 from foretrain.jobs.length import length_of
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.jobs.step_table import network_on
@@ -171,7 +171,7 @@ def test_jobs_are_those_of_predict(spot: bool) -> None:
             strategy=configuration.strategy,
             micro_batches=configuration.micro_batches,
         )
-        each_epoch = evaluated_each_epoch(options, 60_000, configuration.global_batch)
+        each_epoch = evaluate_each_epoch(options, 60_000, configuration.global_batch)
         job = job_of(
             prediction,
             length.steps_at(configuration.global_batch),

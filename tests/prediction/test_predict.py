@@ -16,14 +16,14 @@ from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.predict import configured
+from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Throughput, evaluate, model_flop
-from foretrain.workloads.workload import Workload, traced
+from foretrain.workloads.workload import Workload, trace_workload
 
 HOST = HostModel(1e-5, 0.0, 1e-5, 1e-5, 0.0, 5e-6, 0.0, 1e-5, p10=0.8, p90=1.2, source="a host")
 IMAGES = workload("mnist-cnn", batch=100)
 TEXT = workload("gpt2", batch=2, seq_len=64)
-TEXT_GRAPH = traced(TEXT)
+TEXT_GRAPH = trace_workload(TEXT)
 
 
 def prediction_of(
@@ -75,7 +75,7 @@ def test_phases_sum_to_the_step_where_nothing_else_counts() -> None:
 def throughput_of(of: Workload, seconds: float) -> Throughput:
     """The throughput of steps that take a given time on one T4."""
     context = context_on(of, "t4", FixedSteps(seconds))
-    return evaluate(context, configured(context, Parallelism())).throughput
+    return evaluate(context, configure(context, Parallelism())).throughput
 
 
 def test_throughput_and_utilisation_by_hand() -> None:
@@ -91,13 +91,13 @@ def test_images_have_no_tokens() -> None:
 
 
 def test_recomputed_work_is_no_work_of_the_model() -> None:
-    lean = traced(workload("gpt2", batch=2, seq_len=64, checkpoint_activations=True))
+    lean = trace_workload(workload("gpt2", batch=2, seq_len=64, checkpoint_activations=True))
     assert model_flop(lean) == pytest.approx(model_flop(TEXT_GRAPH))
 
 
 def test_half_precision_is_measured_against_the_peak_of_tensor_cores() -> None:
     half = workload("gpt2", batch=2, seq_len=64, precision="fp16")
-    expected = model_flop(traced(half)) / device("t4").sheet.number("fp16_tensor_flop_per_second")
+    expected = model_flop(trace_workload(half)) / device("t4").sheet.number("fp16_tensor_flop_per_second")
     assert throughput_of(half, 1.0).mfu == pytest.approx(expected)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.resolving import fixed_precision, resolve, storage_of, usual_precision
+from foretrain.prediction.resolving import fix_precision, resolve, storage_of, usual_precision
 from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -28,7 +28,7 @@ def test_different_devices_train_in_what_all_of_them_have() -> None:
     mixed = (device("a100-sxm-80gb"), device("v100-sxm2-16gb"))
     assert resolve(_open(), mixed).options.precision == "fp16"
     assert resolve(_open(), (*mixed, device("gtx1080ti"))).options.precision == "fp32"
-    fixed = fixed_precision(resolve(_open(), mixed))
+    fixed = fix_precision(resolve(_open(), mixed))
     assert resolve(fixed, mixed[:1]).options.precision == "fp16"
 
 

@@ -13,7 +13,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.memory.estimate import fullest_stage, memory_options
 from foretrain.prediction.options import Parallelism
-from foretrain.prediction.predict import configured
+from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate
 from foretrain.prediction.stragglers import SLOWEST, expected_maximum
 from foretrain.prediction.strategies.layout import Layout
@@ -35,7 +35,7 @@ def evaluation(
 ) -> Evaluation:
     of = workload(model, batch=batch, seq_len=64 if model == "gpt2" else None)
     context = context_on(of, on, strategy=strategy, jitter=jitter)
-    return evaluate(context, configured(context, Parallelism(strategy=strategy, micro_batches=micro_batches)))
+    return evaluate(context, configure(context, Parallelism(strategy=strategy, micro_batches=micro_batches)))
 
 
 def test_more_sharing_needs_less_memory() -> None:
@@ -51,7 +51,7 @@ def test_more_sharing_needs_less_memory() -> None:
 def _communicators(strategy: str, on: str, framework: str = "pytorch") -> float:
     of = workload("gpt2", batch=8, seq_len=64, framework=framework)
     context = context_on(of, on, strategy=strategy)
-    step = evaluate(context, configured(context, Parallelism(strategy=strategy)))
+    step = evaluate(context, configure(context, Parallelism(strategy=strategy)))
     return sum(part.value for part in step.memory.estimate.parts if part.name == "communicators")
 
 
@@ -162,13 +162,13 @@ def test_a_global_batch_that_does_not_divide_over_replicas_is_refused() -> None:
     context = context_on(workload("mnist-cnn"), ON)
     message = "global_batch 10 does not divide over 4 replicas; use a multiple of 4, such as 8"
     with pytest.raises(InvalidRequest, match=message):
-        configured(context, Parallelism(strategy="ddp", global_batch=10))
-    assert configured(context, Parallelism(strategy="ddp", global_batch=12)).batch == 3
+        configure(context, Parallelism(strategy="ddp", global_batch=10))
+    assert configure(context, Parallelism(strategy="ddp", global_batch=12)).batch == 3
 
 
 def test_a_pipeline_splits_its_batch_by_itself() -> None:
     context = context_on(workload("voice-conv", batch=64), ON)
-    chosen = configured(context, Parallelism(strategy="pp=4"))
+    chosen = configure(context, Parallelism(strategy="pp=4"))
     every = {
         count: evaluate(context, StepConfiguration(chosen.layout, 64, count)).seconds
         for count in (1, 2, 4, 8, 16, 32, 64)

@@ -10,13 +10,13 @@ from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import traced
+from foretrain.workloads.workload import trace_workload
 
 
 @cache
 def graph(model: str, **options: object) -> Graph:
     """A model of the zoo at batch 2, traced once."""
-    return traced(workload_of(WorkloadRequest(model, batch=2, **options)))  # type: ignore[arg-type]
+    return trace_workload(workload_of(WorkloadRequest(model, batch=2, **options)))  # type: ignore[arg-type]
 
 
 def matrix_flop(of: Graph) -> float:

@@ -18,7 +18,7 @@ from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import traced
+from foretrain.workloads.workload import trace_workload
 
 PHASES = {"f": Phase.FORWARD, "b": Phase.BACKWARD, "o": Phase.OPTIMIZER}
 
@@ -64,7 +64,7 @@ def by_bytes(of: Exchange) -> float:
 @cache
 def graph(model: str, batch: int = 2, **options: object) -> Graph:
     """A model of the zoo, traced once."""
-    return traced(workload_of(WorkloadRequest(model, batch=batch, **options)))  # type: ignore[arg-type]
+    return trace_workload(workload_of(WorkloadRequest(model, batch=batch, **options)))  # type: ignore[arg-type]
 
 
 def gpt2() -> Graph:

@@ -20,7 +20,7 @@ from foretrain.prediction.strategies.data_parallel import data_parallel
 from foretrain.prediction.strategies.expert import expert_parallel
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Program
-from foretrain.prediction.strategies.sharded import sharded
+from foretrain.prediction.strategies.sharded import shard_program
 from foretrain.prediction.strategies.single_process import single_process
 from foretrain.prediction.strategies.strategy import ExchangeSeconds, Strategy
 from foretrain.prediction.strategies.tensor import tensor_parallel
@@ -67,7 +67,7 @@ class TestZero1(OverReplicas):
     stage = 1
 
     def spread(self, program: Program, degree: int) -> Program:
-        return sharded(program, degree, self.stage)
+        return shard_program(program, degree, self.stage)
 
 
 class TestZero2(TestZero1):
@@ -148,7 +148,7 @@ def _named_strategies() -> set[str]:
 
 
 def test_every_strategy_is_held_to_the_suite() -> None:
-    held = {data_parallel, sharded, single_process, tensor_parallel, context_parallel, expert_parallel}
+    held = {data_parallel, shard_program, single_process, tensor_parallel, context_parallel, expert_parallel}
     assert _named_strategies() == {strategy.__name__ for strategy in held}
 
 
@@ -227,5 +227,5 @@ class _OfNeverAlone(RegisteredStrategySuite):
     ],
 )
 def test_the_suite_of_the_registry_finds_what_is_wrong(check: str) -> None:
-    with strategy.registered(_NeverAlone()), pytest.raises(AssertionError):
+    with strategy.register_strategy(_NeverAlone()), pytest.raises(AssertionError):
         getattr(_OfNeverAlone(), check)()

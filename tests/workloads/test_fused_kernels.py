@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from foretrain.workloads.example import Example
-from foretrain.workloads.executed import executed_fusion
+from foretrain.workloads.executed import fuse_executed
 from foretrain.workloads.fused_kernels import FUSED, PRODUCTS, fuse_kernels
 from foretrain.workloads.graph import Call, Graph, Phase, Role
 from foretrain.workloads.ops import Direction, Kind
@@ -98,7 +98,7 @@ def eager() -> Graph:
 
 @pytest.fixture(scope="module")
 def fused(eager: Graph) -> Graph:
-    return executed_fusion(eager).graph
+    return fuse_executed(eager).graph
 
 
 def _calls(graph: Graph, module: str, phase: Phase) -> list[Call]:
@@ -184,9 +184,9 @@ def test_no_kernel_spans_an_exchange(eager: Graph) -> None:
         for i, call in enumerate(eager.calls)
         if call.module == "blocks.0.second" and call.phase == "forward"
     ]
-    step = executed_fusion(eager, [(norm[2], norm[3])])
+    step = fuse_executed(eager, [(norm[2], norm[3])])
     assert step.place[norm[2]] < step.place[norm[3]]
-    assert executed_fusion(eager).place[norm[2]] == executed_fusion(eager).place[norm[3]]
+    assert fuse_executed(eager).place[norm[2]] == fuse_executed(eager).place[norm[3]]
 
 
 def test_a_group_that_is_not_fused_stays_as_it_was(eager: Graph) -> None:
@@ -200,7 +200,7 @@ def test_a_model_without_attention_stays_as_it_was() -> None:
     graph = trace(
         Example(model, (torch.zeros(3, 4),), None, samples=3), ResolvedOptions(framework="megatron")
     )
-    assert executed_fusion(graph).graph is graph
+    assert fuse_executed(graph).graph is graph
 
 
 @pytest.mark.parametrize(("framework", "products"), [("pytorch", 0), ("megatron", 1)])
@@ -215,7 +215,7 @@ def test_megatron_recomputes_the_last_layer_of_a_block_too(framework: str, produ
 def test_fp8_casts_what_no_fused_kernel_wrote_and_weights_once_per_step() -> None:
     """Norms and activations write one byte; attention's output and the gradients of outputs are cast."""
     eager = _trace(replace(_OPTIONS, precision="fp8"))
-    ops = [op for op in operators(executed_fusion(eager).graph) if op.work.kind is Kind.COPY]
+    ops = [op for op in operators(fuse_executed(eager).graph) if op.work.kind is Kind.COPY]
     block = Counter((op.module, op.phase) for op in ops if op.module.startswith("blocks.1"))
     assert block["blocks.1.attention.o", Phase.FORWARD] == 1
     assert block["blocks.1.mlp.down", Phase.BACKWARD] == 1
@@ -226,7 +226,7 @@ def test_fp8_casts_what_no_fused_kernel_wrote_and_weights_once_per_step() -> Non
 
 
 def test_transformer_engine_leaves_layers_outside_blocks_in_bf16() -> None:
-    graph = executed_fusion(_trace(replace(_OPTIONS, precision="fp8"))).graph
+    graph = fuse_executed(_trace(replace(_OPTIONS, precision="fp8"))).graph
     types = {op.module.split(".")[0]: op.work.dtype for op in operators(graph) if op.work.kind is Kind.LINEAR}
     assert types == {"blocks": "float8_e4m3fn", "head": "bfloat16"}
 
@@ -235,7 +235,7 @@ def test_transformer_engine_leaves_layers_outside_blocks_in_bf16() -> None:
     ("framework", "loss", "kernels"), [("pytorch", "fused", 2), ("megatron", "eager", 0)]
 )
 def test_the_loss_is_fused_or_not_whatever_the_framework(framework: str, loss: str, kernels: int) -> None:
-    graph = executed_fusion(_trace(replace(_OPTIONS, framework=framework, loss=loss))).graph
+    graph = fuse_executed(_trace(replace(_OPTIONS, framework=framework, loss=loss))).graph
     assert sum(call.settings.get("part") == "loss" for call in graph.calls) == kernels
 
 
@@ -257,7 +257,7 @@ def test_megatrons_softmax_is_fused_in_half_precision_alone(precision: str, kern
     model = nn.Sequential(EagerAttention(), EagerAttention())
     options = ResolvedOptions(precision=precision, framework="megatron-deepspeed", attention="eager")
     example = Example(model, (torch.zeros(BATCH, TOKENS, WIDTH),), None, samples=BATCH)
-    graph = executed_fusion(trace(example, options)).graph
+    graph = fuse_executed(trace(example, options)).graph
     parts = [call.settings.get("part") for call in graph.calls if call.phase is Phase.FORWARD]
     assert parts.count("softmax") == kernels
 
@@ -276,6 +276,6 @@ def test_what_the_engine_copies_to_mask_a_view_in_place_is_no_kernel_of_the_fram
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), _MaskedInPlace())
     example = Example(model, (torch.zeros(BATCH, TOKENS, WIDTH),), torch.mean, BATCH)
     options = ResolvedOptions(precision="fp32", framework="megatron-deepspeed")
-    run = executed_fusion(trace(example, options)).graph
+    run = fuse_executed(trace(example, options)).graph
     outside = Counter(call.name for call in run.calls if call.phase is Phase.BACKWARD and not call.module)
     assert outside["aten.copy_"] >= 2 and outside["aten.clone"] >= 1 and outside["aten.masked_fill"] == 1

@@ -19,7 +19,7 @@ from foretrain.workloads.workload import (
     graph_at,
     graph_of,
     record_family,
-    traced,
+    trace_workload,
 )
 
 
@@ -53,15 +53,15 @@ def test_layers_sum_to_the_whole() -> None:
 def test_the_second_request_does_not_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     request = WorkloadRequest("mnist-cnn", batch=8)
     first = graph_of(workload_of(request))
-    monkeypatch.setattr(workload_module, "traced", lambda _: pytest.fail("traced again"))
+    monkeypatch.setattr(workload_module, "trace_workload", lambda _: pytest.fail("traced again"))
     assert graph_of(workload_of(request)) == first
 
 
 def test_other_batch_sizes_are_re_derived(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = workload_of(WorkloadRequest("mnist-cnn", batch=8, precision="bf16"))
-    expected = works(traced(workload.at(batch=100)))
+    expected = works(trace_workload(workload.at(batch=100)))
     assert record_family(workload) is not None
-    monkeypatch.setattr(workload_module, "traced", lambda _: pytest.fail("traced again"))
+    monkeypatch.setattr(workload_module, "trace_workload", lambda _: pytest.fail("traced again"))
     assert works(graph_at(workload, 100)) == expected
     assert works(graph_of(workload.at(batch=100))) == expected
 
@@ -71,7 +71,7 @@ def test_sequence_lengths_are_re_derived_too() -> None:
     recorded = record_family(workload, seq_lens=(32, 64))
     assert recorded is not None
     derived = recorded.at({"batch": 3, "seq_len": 128})
-    assert works(derived) == works(traced(workload.at(batch=3, seq_len=128)))
+    assert works(derived) == works(trace_workload(workload.at(batch=3, seq_len=128)))
 
 
 def test_options_make_different_graphs() -> None:
@@ -84,7 +84,7 @@ def test_options_make_different_graphs() -> None:
 def test_a_compiled_graph_leads_back_to_the_one_that_is_divided() -> None:
     workload = workload_of(WorkloadRequest("mnist-cnn", batch=8, compile=True))
     for batch in (8, 16):
-        expected = works(traced(workload.at(batch=batch)))
+        expected = works(trace_workload(workload.at(batch=batch)))
         assert works(executed_graph_at(workload, batch).source) == expected
         assert works(executed_graph(workload.at(batch=batch)).source) == expected
 

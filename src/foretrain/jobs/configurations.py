@@ -42,7 +42,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import fixed_precision
+from foretrain.prediction.resolving import fix_precision
 from foretrain.prediction.search.sketch import sharded_seconds
 from foretrain.prediction.spread import (
     KnowledgeClass,
@@ -199,7 +199,7 @@ class ConfigurationSpace:
         if options.checkpoint_activations or options.forward_only:
             return None
         lean_options = replace(options, checkpoint_activations=True)
-        workload = fixed_precision(replace(table.workload, options=lean_options))
+        workload = fix_precision(replace(table.workload, options=lean_options))
         try:
             lean = step_table(workload, table.cost_model, self.limits, table.machines.values(), table.input)
         except InvalidRequest:
@@ -303,12 +303,12 @@ def configure(space: ConfigurationSpace, hardware: Hardware) -> Configured | NoC
     space = space.on(hardware.device)
     without = candidates(space, hardware)
     if without.fitting:
-        return _configured(space, hardware, without, recomputes=False)
+        return _configure(space, hardware, without, recomputes=False)
     lean = space.recomputing
     recomputed = Candidates((), 0) if lean is None else candidates(lean, hardware)
     compared = without.compared + recomputed.compared
     if lean is not None and recomputed.fitting:
-        return replace(_configured(lean, hardware, recomputed, recomputes=True), compared=compared)
+        return replace(_configure(lean, hardware, recomputed, recomputes=True), compared=compared)
     return replace(why_not(space, hardware), compared=compared)
 
 
@@ -328,7 +328,7 @@ def verify(space: ConfigurationSpace, chosen: Configured) -> Configured | NoConf
         return why_not(space, chosen.hardware)
     recomputed = candidates(space.recomputing, chosen.hardware)
     if recomputed.fitting:
-        leaner = _configured(space.recomputing, chosen.hardware, recomputed, recomputes=True)
+        leaner = _configure(space.recomputing, chosen.hardware, recomputed, recomputes=True)
         verified = _first_that_holds(space.recomputing, leaner)
     return replace(verified or why_not(space, chosen.hardware), compared=recomputed.compared)
 
@@ -359,11 +359,11 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
             if strategy != PLAIN:
                 layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
                 if not shards_state(layout):
-                    others += _sketched(space, layout, plain, hardware)
+                    others += _sketch_batches(space, layout, plain, hardware)
                 elif faster:
-                    others += _sketched(space.sharding, layout, faster, hardware)
+                    others += _sketch_batches(space.sharding, layout, faster, hardware)
     fitting += [each for each in others if each.memory_bytes <= capacity]
-    return Candidates(_ranked(fitting), len(plain) + len(others))
+    return Candidates(_rank(fitting), len(plain) + len(others))
 
 
 def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[EstimatedConfiguration]:
@@ -378,7 +378,7 @@ def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[EstimatedC
             yield _candidate(space, PLAIN, batch, micro_batches, hardware, computing)
 
 
-def _sketched(
+def _sketch_batches(
     space: ConfigurationSpace,
     layout: Layout,
     batches_of: Iterable[EstimatedConfiguration],
@@ -411,7 +411,7 @@ def _candidate(
     return EstimatedConfiguration(strategy, batch, micro_batches, devices, seconds, steps * seconds, memory)
 
 
-def _ranked(fitting: Sequence[EstimatedConfiguration]) -> tuple[EstimatedConfiguration, ...]:
+def _rank(fitting: Sequence[EstimatedConfiguration]) -> tuple[EstimatedConfiguration, ...]:
     """By time, but of those about as fast as the fastest the smallest global batch first."""
     if not fitting:
         return ()
@@ -422,14 +422,14 @@ def _ranked(fitting: Sequence[EstimatedConfiguration]) -> tuple[EstimatedConfigu
     return (*equal, *sorted(slower, key=lambda each: each.training_seconds))
 
 
-def _configured(
+def _configure(
     space: ConfigurationSpace, hardware: Hardware, candidates: Candidates, recomputes: bool
 ) -> Configured:
-    estimate = _estimated(space, hardware, candidates.fitting[0])
+    estimate = _estimate(space, hardware, candidates.fitting[0])
     return Configured(hardware, estimate, candidates.fitting, recomputes, compared=candidates.compared)
 
 
-def _estimated(
+def _estimate(
     space: ConfigurationSpace, hardware: Hardware, candidate: EstimatedConfiguration
 ) -> RunConfiguration:
     """The configuration of a candidate, its interval from that of plain data parallelism."""
@@ -480,7 +480,7 @@ def _in_full(
         best = best_layout(space.layouts_of, table.cost_model, hardware, candidate.global_batch, table.input)
         if best is not None:
             return configuration_of(best, steps)
-    evaluation = _evaluated(table, hardware, candidate)
+    evaluation = _evaluate(table, hardware, candidate)
     if evaluation is None or not evaluation.memory.fits:
         return None
     return configuration_of(evaluation, steps)
@@ -490,7 +490,7 @@ def _with_memory(
     space: ConfigurationSpace, hardware: Hardware, candidate: EstimatedConfiguration
 ) -> RunConfiguration | None:
     """Plain data parallelism, whose time is exact, with its memory simulated."""
-    estimate, table = _estimated(space, hardware, candidate), space.table
+    estimate, table = _estimate(space, hardware, candidate), space.table
     device, devices, accumulates = hardware.device, hardware.devices, candidate.micro_batches > 1
     communicators = space.communicator_bytes(hardware)
     if candidate.memory_bytes < _NEAR_CAPACITY * capacity_bytes(device):
@@ -509,7 +509,7 @@ def _with_memory(
     return replace(estimate, memory_bytes=memory.bytes, out_of_memory_probability=chance)
 
 
-def _evaluated(table: StepTable, hardware: Hardware, candidate: EstimatedConfiguration) -> Evaluation | None:
+def _evaluate(table: StepTable, hardware: Hardware, candidate: EstimatedConfiguration) -> Evaluation | None:
     from foretrain.prediction.options import Parallelism
     from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
 

@@ -114,7 +114,7 @@ class FittedEpochs(EpochsByBatch):
         return self.law.epochs_at(batch).scale(1 / self.law.epochs_at(reference).p50)
 
 
-def fitted_epochs(points: Iterable[BatchPoint]) -> FittedEpochs:
+def fit_epochs(points: Iterable[BatchPoint]) -> FittedEpochs:
     """The law through (batch, epochs) points, two or more."""
     listed = tuple(points)
     return FittedEpochs(fit_batch_size_law([batch for batch, _ in listed], [epochs for _, epochs in listed]))

@@ -103,7 +103,7 @@ def youngs_interval(save_seconds: float, between_seconds: float) -> float:
     return math.sqrt(2 * save_seconds * between_seconds)
 
 
-def interrupted(
+def estimate_interruptions(
     work_seconds: float,
     save_seconds: float,
     restart_seconds: float,
@@ -171,7 +171,7 @@ def losses(work: float, save: float, restart: float, stops: Interruptions, lost:
     if value == 0:
         return []
     rare, often = (
-        interrupted(work, save, restart, between(rate), lost.interval_seconds)
+        estimate_interruptions(work, save, restart, between(rate), lost.interval_seconds)
         for rate in (stops.per_day.p10, stops.per_day.p90)
     )
     fewest, most = (poisson_quantile(lost.interruptions, share) for share in (0.1, 0.9))

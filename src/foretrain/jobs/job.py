@@ -20,7 +20,13 @@ from foretrain.facts.hardware import Hardware
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.facts.sheets import FactKind
 from foretrain.jobs.bill import Energy, Price, energy_of_all, price_of_all
-from foretrain.jobs.interruptions import Interrupted, best_interval, interrupted, interruptions, losses
+from foretrain.jobs.interruptions import (
+    Interrupted,
+    best_interval,
+    estimate_interruptions,
+    interruptions,
+    losses,
+)
 from foretrain.jobs.options import JobOptions
 from foretrain.prediction.answer import Prediction
 
@@ -137,7 +143,7 @@ def job(
         step, steps, sum(group.devices for group in groups), sum(group.nodes for group in groups), options
     )
     price = price_of_all(groups, options.spot, options.usd_per_hour, options.region)
-    return billed_job(
+    return bill_job(
         time, groups, price, energy_of_all(groups, time.seconds, price, options.region), options.spot
     )
 
@@ -160,7 +166,7 @@ def job_of(prediction: Prediction, steps: Steps, options: JobOptions | None = No
     return replace(answer, notes=(*answer.notes, note))
 
 
-def evaluated_each_epoch(options: JobOptions, samples: int | None, global_batch: int) -> JobOptions:
+def evaluate_each_epoch(options: JobOptions, samples: int | None, global_batch: int) -> JobOptions:
     """The same options with one evaluation per epoch of `samples`, unless `eval_every` is given."""
     if options.eval_samples is None or options.eval_every is not None or samples is None:
         return options
@@ -181,7 +187,7 @@ def job_time(step: RepeatedStep, steps: Steps, devices: int, nodes: int, options
     if every is None:
         every = best_interval(each.p50, stops, work)
     restart = starting.value + each.p50
-    lost = interrupted(work, each.p50, restart, stops.between_seconds, every)
+    lost = estimate_interruptions(work, each.p50, restart, stops.between_seconds, every)
     parts = (starting, *working, _saving(lost, each, options), *losses(work, each.p50, restart, stops, lost))
     total = Estimate("s", tuple(part for part in parts if part.value > 0 or part.above > 0))
     return JobTime(
@@ -201,7 +207,7 @@ def job_time(step: RepeatedStep, steps: Steps, devices: int, nodes: int, options
     )
 
 
-def billed_job(
+def bill_job(
     time: JobTime, groups: Sequence[Hardware], price: Price | None, energy: Energy | None, spot: bool
 ) -> Job:
     """The job with its bill and energy."""
@@ -274,8 +280,8 @@ def _evaluating(step: RepeatedStep, steps: Steps, options: JobOptions) -> list[P
 
 def _seconds_to_save(step: RepeatedStep, options: JobOptions) -> Quantiles:
     """Time of a checkpoint: a fixed part, and its bytes at the rate they are written."""
-    rates = _given_or(options.checkpoint_rate, CHECKPOINT_RATE)
-    fixed = _given_or(options.checkpoint_fixed_seconds, CHECKPOINT_FIXED)
+    rates = _choose_quantiles(options.checkpoint_rate, CHECKPOINT_RATE)
+    fixed = _choose_quantiles(options.checkpoint_fixed_seconds, CHECKPOINT_FIXED)
     return Quantiles(
         fixed.p10 + step.state_bytes / rates.p90,
         fixed.p50 + step.state_bytes / rates.p50,
@@ -283,7 +289,7 @@ def _seconds_to_save(step: RepeatedStep, options: JobOptions) -> Quantiles:
     )
 
 
-def _given_or(given: float | None, name: str) -> Quantiles:
+def _choose_quantiles(given: float | None, name: str) -> Quantiles:
     return default(name).quantiles if given is None else Quantiles(given, given, given)
 
 

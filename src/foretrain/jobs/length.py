@@ -22,7 +22,7 @@ import numpy as np
 from foretrain.convergence.batch_size import KIND, penalty_of
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.jobs.epochs import CriticalBatch, EpochsByBatch, FittedEpochs, fitted_epochs, where_it_flattens
+from foretrain.jobs.epochs import CriticalBatch, EpochsByBatch, FittedEpochs, fit_epochs, where_it_flattens
 from foretrain.jobs.job import Steps
 from foretrain.jobs.options import LengthOptions
 
@@ -151,7 +151,7 @@ def length_of(request: LengthOptions) -> Length | None:
     """The length of the job; None if it is not given. Reads and extrapolates the log once."""
     growth: EpochsByBatch | None = None
     if request.epochs_at:
-        growth = fitted_epochs(request.epochs_at)
+        growth = fit_epochs(request.epochs_at)
     elif request.critical_batch is not None:
         growth = CriticalBatch(request.critical_batch)
     at = request.reference_batch

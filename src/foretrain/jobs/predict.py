@@ -8,7 +8,7 @@ from typing import Any
 from foretrain.answers import Infeasible
 from foretrain.encoding import encode
 from foretrain.jobs.epochs import Epoch, epoch_of
-from foretrain.jobs.job import Job, evaluated_each_epoch, job_of
+from foretrain.jobs.job import Job, evaluate_each_epoch, job_of
 from foretrain.jobs.length import steps_of, with_staleness
 from foretrain.jobs.options import JobOptions, LengthOptions
 from foretrain.prediction.answer import Prediction
@@ -58,5 +58,5 @@ def predict_job(
     if steps is None:
         return JobPrediction(**vars(prediction), epoch=epoch)
     steps = with_staleness(steps, prediction.parallelism.staleness or 0.0, length.is_to_a_target)
-    options = evaluated_each_epoch(options or JobOptions(), length.samples, prediction.update_batch)
+    options = evaluate_each_epoch(options or JobOptions(), length.samples, prediction.update_batch)
     return JobPrediction(**vars(prediction), epoch=epoch, job=job_of(prediction, steps, options))

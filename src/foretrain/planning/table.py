@@ -34,7 +34,7 @@ from foretrain.jobs.configurations import (
     configure,
 )
 from foretrain.jobs.configurations import verify as verify_configuration
-from foretrain.jobs.job import Job, JobTime, Steps, billed_job, evaluated_each_epoch, job_time
+from foretrain.jobs.job import Job, JobTime, Steps, bill_job, evaluate_each_epoch, job_time
 from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Excluded, Machines, Shape
@@ -139,7 +139,7 @@ class JobConditions:
     def time(self, chosen: Configured) -> JobTime:
         """The time of the job in a configuration; `InvalidRequest` where it never ends."""
         configuration, hardware = chosen.configuration, chosen.hardware
-        options = evaluated_each_epoch(self.options, self.epoch_samples, configuration.global_batch)
+        options = evaluate_each_epoch(self.options, self.epoch_samples, configuration.global_batch)
         return job_time(
             configuration.step, configuration.job_steps, hardware.devices, hardware.nodes, options
         )
@@ -159,7 +159,7 @@ class Row:
     @property
     def job(self) -> Job:
         """The job with its parts, bill and energy."""
-        return billed_job(self.time, (self.machines.hardware,), self.price, self.energy, self.price.spot)
+        return bill_job(self.time, (self.machines.hardware,), self.price, self.energy, self.price.spot)
 
     def plan(self, in_time: float, in_budget: float, both: float) -> Plan:
         """The plan of these machines, with its probabilities to meet the limits."""

@@ -28,7 +28,7 @@ from foretrain.prediction.operators.host import (
     HostModel,
     host_model,
     steady_step,
-    synchronised_step,
+    synchronise_step,
 )
 from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
 from foretrain.prediction.operators.pricing import (
@@ -218,7 +218,7 @@ def estimate_step(
 def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
     """The time of a priced step on one device."""
     priced = step.priced
-    run = (synchronised_step if synchronised else steady_step)(step.launching, priced.seconds)
+    run = (synchronise_step if synchronised else steady_step)(step.launching, priced.seconds)
     waiting = float(run.waits.sum())
     return StepEstimate(
         estimate=Estimate("s", computing_parts(step, priced.seconds, waiting)),
@@ -274,7 +274,7 @@ def computing_parts(step: PricedStep, seconds: Floats, waiting: float) -> tuple[
     parts = [*kind_parts(replace(step.priced, seconds=seconds))]
     if waiting > 0:
         parts.append(waiting_part(waiting, step.host))
-    return tuple(parts) if step.evidence is None else narrowed(parts, step.evidence)
+    return tuple(parts) if step.evidence is None else narrow(parts, step.evidence)
 
 
 def kind_parts(priced: PricedOps) -> Iterator[Part]:
@@ -296,7 +296,7 @@ def waiting_part(seconds: float, host: HostModel) -> Part:
     return Part.within(WAITING, seconds, host.source, host.p10, host.p90)
 
 
-def narrowed(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
+def narrow(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
     """Intervals by the factor of the evidence, which may widen, or narrowed to the spread of the ratios."""
     factor = evidence.narrowing
     if evidence.spread is not None:

@@ -39,7 +39,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import Knowledge, only_precision
 from foretrain.prediction.options import Parallelism
-from foretrain.prediction.resolving import PRECISION, WEIGHTS, fixed_precision, resolve
+from foretrain.prediction.resolving import PRECISION, WEIGHTS, fix_precision, resolve
 from foretrain.prediction.scenario import (
     Evaluation,
     Scenario,
@@ -73,8 +73,8 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
     devices = [group.device for group in scenario.cluster.groups]
     only = only_precision(scenario.cost_model, devices[0])
     usual = resolve(scenario.workload, devices) if only is None else scenario.workload
-    workload = fixed_precision(usual, only)
-    answer = _predicted(replace(scenario, workload=workload))
+    workload = fix_precision(usual, only)
+    answer = _predict(replace(scenario, workload=workload))
     if isinstance(answer, Infeasible) or PRECISION not in scenario.workload.left_open:
         return answer
     on = " and ".join(dict.fromkeys(device.id for device in devices))
@@ -83,16 +83,16 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
     return replace(answer, notes=(note, *answer.notes))
 
 
-def evaluated(scenario: Scenario) -> Evaluation:
+def evaluate_scenario(scenario: Scenario) -> Evaluation:
     """The step of a scenario on equal nodes whose strategy is given, without an answer around it."""
     hardware = scenario.cluster.groups[0]
-    workload = fixed_precision(resolve(scenario.workload, (hardware.device,)))
+    workload = fix_precision(resolve(scenario.workload, (hardware.device,)))
     model = cost_model(scenario.cost_model, workload)
     context = step_context(workload, hardware, scenario.parallelism, model, scenario.input)
-    return evaluate(context, configured(context, scenario.parallelism))
+    return evaluate(context, configure(context, scenario.parallelism))
 
 
-def _predicted(scenario: Scenario) -> Prediction | Infeasible:
+def _predict(scenario: Scenario) -> Prediction | Infeasible:
     model = cost_model(scenario.cost_model, scenario.workload)
     if not scenario.cluster.is_homogeneous:
         split = split_step(scenario, model)
@@ -102,7 +102,7 @@ def _predicted(scenario: Scenario) -> Prediction | Infeasible:
         raise InvalidRequest("min_batch is for heterogeneous clusters; equal nodes all get the same batch")
     context = step_context(scenario.workload, hardware, scenario.parallelism, model, scenario.input)
     if scenario.parallelism.strategy != AUTO:
-        evaluation = evaluate(context, configured(context, scenario.parallelism))
+        evaluation = evaluate(context, configure(context, scenario.parallelism))
         return _answer(scenario, evaluation)
     ranking = _ranking(scenario, context)
     if isinstance(ranking, Infeasible):
@@ -130,7 +130,7 @@ def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasi
     return nothing
 
 
-def configured(context: StepContext, parallelism: Parallelism) -> StepConfiguration:
+def configure(context: StepContext, parallelism: Parallelism) -> StepConfiguration:
     """The configuration a strategy stands for, with the batch of each replica and its micro-batches."""
     hardware = context.hardware
     layout = layout_of(parallelism.strategy, hardware.devices, hardware.devices_per_node)
@@ -266,9 +266,9 @@ def _largest_batch(now: Evaluation) -> int:
         return estimate_memory(graph_at(context.workload, size), device, options)
 
     if is_divided:
-        largest = _extrapolated(now, memory_at)
+        largest = _extrapolate(now, memory_at)
     elif layout.devices > 1 and len(now.graph.calls) > _MANY_CALLS:
-        largest = _extrapolated(now, memory_at)
+        largest = _extrapolate(now, memory_at)
         largest += memory_at(largest + 1).fits  # a full device fragments less
     else:
         largest = largest_batch(
@@ -277,7 +277,7 @@ def _largest_batch(now: Evaluation) -> int:
     return largest * rounds
 
 
-def _extrapolated(now: Evaluation, memory_at: Callable[[int], MemoryEstimate]) -> int:
+def _extrapolate(now: Evaluation, memory_at: Callable[[int], MemoryEstimate]) -> int:
     """The largest micro-batch that fits, on the line through the present one and four times it.
 
     Memory is convex in the batch: state may set the peak of small batches and activations that of large ones.

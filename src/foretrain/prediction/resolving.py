@@ -50,14 +50,14 @@ def resolve(
         options = _in_precision(workload, common)
     if storage is not None:
         options = _in_framework(workload, options, storage)
-        options = _stored(workload, options, storage)
+        options = _store_weights(workload, options, storage)
     if options == workload.options:
         return workload
     sizes = replace(workload.sizes, attention=cast("AttentionKind", options.attention))
     return replace(workload, sizes=sizes, options=options)
 
 
-def fixed_precision(workload: Workload, precision: str | None = None) -> Workload:
+def fix_precision(workload: Workload, precision: str | None = None) -> Workload:
     """The workload in its present precision on all devices, or in another one where it leaves that open."""
     if PRECISION not in workload.left_open:
         return workload
@@ -111,7 +111,7 @@ def _with_attention(workload: Workload, options: ResolvedOptions) -> ResolvedOpt
     return replace(options, attention=usual_attention(None, options.framework, options.software_year))
 
 
-def _stored(workload: Workload, options: ResolvedOptions, storage: MixedPrecision) -> ResolvedOptions:
+def _store_weights(workload: Workload, options: ResolvedOptions, storage: MixedPrecision) -> ResolvedOptions:
     """Options with weights stored as the layout does it, or the framework where that keeps more."""
     own = frameworks()[options.framework].mixed_precision
     how = max(storage, MixedPrecision[own]) if own else storage

@@ -17,7 +17,7 @@ standard normal score z, so one quadrature serves all:
 The quantile p of the maximum of n is the quantile p^(1/n) of one worker. Reference: H. David, H. Nagaraja,
 "Order Statistics", 3rd ed., 2003, section 3.1.
 
-**K-asynchronous updates** (`simulated_first_k`): the server takes the first K workers each time, while the
+**K-asynchronous updates** (`simulate_first_k`): the server takes the first K workers each time, while the
 others continue. Only exponential times have a closed form, since workers that continue have a head start;
 E[X_(K:n)] is an upper bound for distributions of the type "new longer than used" (Dutta et al.). The time is
 simulated: many replicas with a fixed seed, after a warm-up, with the standard error over the replicas.
@@ -205,7 +205,7 @@ class Simulated:
 
 
 @lru_cache(maxsize=256)
-def simulated_first_k(
+def simulate_first_k(
     times: WorkerTimes, k: int, workers: int, busy_seconds: float = 0.0, overhead_seconds: float = 0.0
 ) -> Simulated:
     """Average time between updates with K of `workers` workers.
@@ -249,13 +249,13 @@ def expected_completion(times: WorkerTimes, k: int, workers: int) -> float:
     horizon = times.mean * (rounds + 6 * times.cv * math.sqrt(rounds))
     while True:
         step = horizon / _LATTICE
-        not_yet = _probability_of_fewer(_finished(times, k, step), k, workers)
+        not_yet = _probability_of_fewer(_convolve_finishing(times, k, step), k, workers)
         if not_yet[-1] < _LEFT_OVER:
             return float(not_yet.sum() * step)
         horizon *= 1.5
 
 
-def _finished(times: WorkerTimes, k: int, step: float) -> list[Floats]:
+def _convolve_finishing(times: WorkerTimes, k: int, step: float) -> list[Floats]:
     """A_r on the lattice for r = 1, 2, ..., K, up to the first that vanishes."""
     edges = np.asarray((np.arange(_LATTICE + 1) - 0.5) * step, dtype=np.float64)
     mass = np.diff(times.share_below(edges))
@@ -304,11 +304,11 @@ _CPU = "cpu"
 
 def default_jitter(device: Device) -> float:
     """The coefficient of variation of step times between devices; 0 for CPUs, which were not measured."""
-    return 0.0 if device.kind == _CPU else _fitted()
+    return 0.0 if device.kind == _CPU else _load_fitted()
 
 
 @cache
-def _fitted() -> float:
+def _load_fitted() -> float:
     raw = calibration_content(FILE)
     return float(raw["coefficient_of_variation"])
 

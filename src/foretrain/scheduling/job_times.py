@@ -32,7 +32,7 @@ from foretrain.jobs.configurations import (
     configure,
     verify,
 )
-from foretrain.jobs.job import evaluated_each_epoch, job_time
+from foretrain.jobs.job import evaluate_each_epoch, job_time
 from foretrain.jobs.length import Length
 from foretrain.jobs.options import BatchLimits, JobOptions
 from foretrain.prediction.corrections.apply import cost_model
@@ -143,7 +143,7 @@ def _why(answer: NoConfiguration) -> str:
 
 def _job_seconds(training: Training, configuration: RunConfiguration, on: Hardware) -> Quantiles:
     options = replace(
-        evaluated_each_epoch(training.options, training.length.epoch_samples, configuration.global_batch),
+        evaluate_each_epoch(training.options, training.length.epoch_samples, configuration.global_batch),
         startup=0.0,
         interruptions_per_day=0.0,
     )

@@ -179,13 +179,13 @@ def find(entry: str) -> Graph | Family | None:
         return _unkept[entry]
     file = _file(entry)
     try:
-        return _loaded(file, file.stat().st_mtime_ns)
+        return _load(file, file.stat().st_mtime_ns)
     except (OSError, Corrupt, ValueError, KeyError, TypeError, IndexError):
         return None
 
 
 @lru_cache(maxsize=8)
-def _loaded(file: Path, written_ns: int) -> Graph | Family:
+def _load(file: Path, written_ns: int) -> Graph | Family:
     """The content of a file as it was written then; the last few stay in memory, since searches return."""
     del written_ns
     return load(file.read_bytes())

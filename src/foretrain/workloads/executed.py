@@ -50,7 +50,7 @@ class ExecutedGraph:
 
     @cached_property
     def _fusion(self) -> Fusion:
-        return executed_fusion(self.source)
+        return fuse_executed(self.source)
 
     def with_options(self, **changes: Any) -> ExecutedGraph:
         """The same step run with other options; its kernels are chosen anew."""
@@ -59,10 +59,10 @@ class ExecutedGraph:
 
 def fuses(graph: Graph) -> bool:
     """Whether a step has fused kernels: because it is compiled, or by its framework."""
-    return bool(graph.options.compile or _fused_by_framework(graph))
+    return bool(graph.options.compile or _find_framework_fusions(graph))
 
 
-def _fused_by_framework(graph: Graph) -> frozenset[str]:
+def _find_framework_fusions(graph: Graph) -> frozenset[str]:
     fused_groups = frameworks()[graph.options.framework].fused
     if graph.options.precision in _SINGLE:
         # Megatron's kernel takes FP16 and BF16 alone (`FusedScaleMaskSoftmax.is_kernel_available`)
@@ -75,12 +75,12 @@ def _fused_by_framework(graph: Graph) -> frozenset[str]:
     return fused_groups
 
 
-def executed_fusion(graph: Graph, exchanges: Sequence[tuple[int, int]] = ()) -> Fusion:
+def fuse_executed(graph: Graph, exchanges: Sequence[tuple[int, int]] = ()) -> Fusion:
     """The graph as it is executed: compiled, or with the kernels of its framework.
 
     `exchanges` are the calls after which each exchange between devices starts, and those that wait for it.
     """
-    own = _fused_by_framework(graph)
+    own = _find_framework_fusions(graph)
     if graph.options.compile or not own:
         return fusion(graph, {call for after, before in exchanges for call in (after + 1, before)})
     step = fuse_kernels(graph, operators(graph), own, exchanges)
@@ -92,7 +92,7 @@ def is_offloaded(graph: Graph, what: str) -> bool:
     return what in graph.options.offload
 
 
-def offloaded(graph: Graph) -> Graph:
+def offload_optimizer(graph: Graph) -> Graph:
     """The graph without its optimizer, if that is offloaded."""
     has_update = any(call.phase is Phase.OPTIMIZER for call in graph.calls)
     if not is_offloaded(graph, OPTIMIZER) or not has_update:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from foretrain.workloads.executed import ExecutedGraph, offloaded
+from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.graph import Graph, Spec
 
 
@@ -48,15 +48,15 @@ class Family:
         """The graph at other values of the axes; an axis that is not named stays at its low value."""
         weights = self._weights(values)
         specs = tuple(
-            Spec(_mixed([corner.shape for corner in spec_at_corners], weights), spec_at_corners[0].dtype)
+            Spec(_mix([corner.shape for corner in spec_at_corners], weights), spec_at_corners[0].dtype)
             for spec_at_corners in zip(*self.corners, strict=True)
         )
-        samples, tokens = _mixed(self.counts, weights)
+        samples, tokens = _mix(self.counts, weights)
         return self.graph.with_specs(specs, batch=samples, samples=samples, tokens=tokens)
 
     def executed_at(self, values: Mapping[str, int]) -> ExecutedGraph:
         """The graph at other values of the axes as it runs; kernels are chosen once for the family."""
-        return ExecutedGraph(offloaded(self.at(values)), self._first)
+        return ExecutedGraph(offload_optimizer(self.at(values)), self._first)
 
     def with_graph(self, graph: Graph) -> Family:
         """The family of another graph on the same shapes; its dtypes hold at every corner."""
@@ -68,7 +68,7 @@ class Family:
 
     @cached_property
     def _first(self) -> ExecutedGraph:
-        return ExecutedGraph(offloaded(self.graph))
+        return ExecutedGraph(offload_optimizer(self.graph))
 
     def _weights(self, values: Mapping[str, int]) -> tuple[float, ...]:
         shares = []
@@ -138,7 +138,7 @@ def _check_same_structure(one: Graph, other: Graph) -> None:
             raise NotDerivable("memory lives differently at another size")
 
 
-def _mixed(sizes_at_corners: Sequence[Sequence[int]], weights: Sequence[float]) -> tuple[int, ...]:
+def _mix(sizes_at_corners: Sequence[Sequence[int]], weights: Sequence[float]) -> tuple[int, ...]:
     """Σ weight · size for each size, which must come out whole and not negative."""
     mixed = []
     for at_corners in zip(*sizes_at_corners, strict=True):

@@ -78,7 +78,7 @@ def fuse_kernels(
         kinds[op.call] = op
     if not _Scopes(graph, kinds).has_attention:
         return FusedStep(graph, tuple(range(len(graph.calls) + 1)), ())
-    products = _joined_products(graph, kinds, fused, exchanges)
+    products = _join_products(graph, kinds, fused, exchanges)
     kernels = [*products, *_runs(graph, kinds, products, fused, exchanges)]
     in_runs = {index for kernel in kernels if kernel.part for index in kernel.members}
     random = {op.call for op in ops if op.work.kind is Kind.RANDOM}
@@ -86,7 +86,7 @@ def fuse_kernels(
     return _rebuilt(chosen, kernels)
 
 
-def _joined_products(
+def _join_products(
     graph: Graph, kinds: Mapping[int, Op], fused: frozenset[str], exchanges: Exchanges
 ) -> list[_Kernel]:
     """Products of layers that share their input, and products that add up gradients."""
@@ -367,14 +367,14 @@ def _rebuilt(chosen: Rematerialisation, kernels: Sequence[_Kernel]) -> FusedStep
             for member in kernel.members:
                 place[member] = len(calls)
             calls.append(
-                _fused_call(chosen, kernel, readers) if kernel.part else _products_call(graph, kernel)
+                _fuse_call(chosen, kernel, readers) if kernel.part else _products_call(graph, kernel)
             )
     place[-1] = len(calls)
     calls = [call if call.forward is None else call._replace(forward=place[call.forward]) for call in calls]
     return FusedStep(_with_calls(graph, calls, place), tuple(place), chosen.retyped)
 
 
-def _fused_call(chosen: Rematerialisation, kernel: _Kernel, readers: Mapping[int, Sequence[int]]) -> Call:
+def _fuse_call(chosen: Rematerialisation, kernel: _Kernel, readers: Mapping[int, Sequence[int]]) -> Call:
     graph, first_index, members = chosen.graph, kernel.members[0], set(kernel.members)
     own = [index for index in kernel.members if graph.calls[index].nature is not Nature.VIEW]
     written: set[int] = set()

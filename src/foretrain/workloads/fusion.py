@@ -88,11 +88,11 @@ def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
         if is_kernel and any(graph.calls[index].nature is not Nature.VIEW for index in group):
             for index in group:
                 place[index] = len(calls)
-            calls.append(_fused(chosen, group, readers))
+            calls.append(_fuse(chosen, group, readers))
             continue
         for index in group:
             place[index] = len(calls)
-            calls.append(_laid_out(graph.calls[index]) if is_last else graph.calls[index])
+            calls.append(_lay_out(graph.calls[index]) if is_last else graph.calls[index])
     place.append(len(calls))
     calls = [call if call.forward is None else call._replace(forward=place[call.forward]) for call in calls]
     return Fusion(_without_inner_buffers(graph, tuple(calls), place), tuple(place), chosen.retyped)
@@ -234,7 +234,7 @@ def _readers(graph: Graph) -> dict[int, list[int]]:
     return readers
 
 
-def _fused(chosen: Rematerialisation, group: list[int], readers: dict[int, list[int]]) -> Call:
+def _fuse(chosen: Rematerialisation, group: list[int], readers: dict[int, list[int]]) -> Call:
     graph = chosen.graph
     calls = [graph.calls[index] for index in group]
     members = set(group)
@@ -256,7 +256,7 @@ def _fused(chosen: Rematerialisation, group: list[int], readers: dict[int, list[
         or any(reader not in members for reader in readers.get(buffer, ()))
     }
     inputs = tuple(spec for buffer, specs in reads.items() for spec in _read_specs(graph, buffer, specs))
-    again = _read_again(graph, calls, inputs)
+    again = _find_read_again(graph, calls, inputs)
     return Call(
         name=FUSED,
         phase=calls[0].phase,
@@ -280,7 +280,7 @@ def _fused(chosen: Rematerialisation, group: list[int], readers: dict[int, list[
     )
 
 
-def _read_again(graph: Graph, calls: Sequence[Call], inputs: Sequence[int]) -> list[int]:
+def _find_read_again(graph: Graph, calls: Sequence[Call], inputs: Sequence[int]) -> list[int]:
     """The positions of inputs that are read twice: as large as what a norm of long rows works on.
 
     Batch norm on an H100, compiled: three passes over its data at 88 % of the bandwidth (KernelBench).
@@ -347,7 +347,7 @@ def _narrows(weight: Spec) -> bool:
     return weight.shape[0] * 2 <= weight.shape[1] and len(weight.shape) > 2 and weight.shape[2] > 1
 
 
-def _laid_out(call: Call) -> Call:
+def _lay_out(call: Call) -> Call:
     """The call in channels-last layout, if it depends on the layout."""
     depends = call.name in _CONVOLUTIONS or "pool" in call.name or "batch_norm" in call.name
     return call._replace(settings={**call.settings, "channels_last": True}) if depends else call
@@ -368,11 +368,11 @@ def _without_inner_buffers(graph: Graph, calls: tuple[Call, ...], place: list[in
         calls=tuple(
             call._replace(reads=renumbered(call.reads), writes=renumbered(call.writes)) for call in calls
         ),
-        buffers=tuple(_moved(graph.buffers[index], place, last_use.get(index, -1)) for index in kept),
+        buffers=tuple(_move(graph.buffers[index], place, last_use.get(index, -1)) for index in kept),
     )
 
 
-def _moved(buffer: Buffer, place: list[int], last_use: int) -> Buffer:
+def _move(buffer: Buffer, place: list[int], last_use: int) -> Buffer:
     born = buffer.born if buffer.born < 0 else place[min(buffer.born, len(place) - 1)]
     dies = place[min(buffer.dies, len(place) - 1)] if buffer.dies >= 0 else buffer.dies
     return buffer._replace(born=born, dies=max(dies, last_use))

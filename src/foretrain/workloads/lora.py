@@ -93,7 +93,7 @@ def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
     `quantised` puts every linear layer into four bits but the output layer, as QLoRA does, and the weights
     that experts store together.
     """
-    from foretrain.workloads.lora_layers import adapted, four_bit, quantise_experts, stacked_weights
+    from foretrain.workloads.lora_layers import adapt, four_bit, quantise_experts, stacked_weights
 
     linears = _linears(module)
     if not linears:
@@ -111,7 +111,7 @@ def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
             quantise_experts(part, options.double)
     for path, layer in frozen.items():
         parent, _, name = path.rpartition(".")
-        new = adapted(layer, options.rank, options.dora, options.half) if path in chosen else layer
+        new = adapt(layer, options.rank, options.dora, options.half) if path in chosen else layer
         setattr(module.get_submodule(parent), name, new)
     return module
 
@@ -150,12 +150,12 @@ def _targets(paths: list[str], options: LoraOptions, output: str) -> list[str]:
     if options.targets == (ALL_LINEAR,):
         return [path for path in paths if path != output] or paths
     names = sorted(set(last_parts.values()))
-    wanted = {name for target in options.targets for name in _named(target, names)}
+    wanted = {name for target in options.targets for name in _select_names(target, names)}
     chosen = [path for path, name in last_parts.items() if name in (wanted or DEFAULT_TARGETS)]
     return chosen or paths
 
 
-def _named(target: str, names: list[str]) -> set[str]:
+def _select_names(target: str, names: list[str]) -> set[str]:
     """The layer names that a target selects: itself, or what this model calls the same layer."""
     if target in names:
         return {target}

@@ -252,7 +252,7 @@ def four_bit(layer: Any, double: bool = False) -> FourBitLinear:
     return FourBitLinear(inputs, outputs, layer.bias, layer.weight.device, double)
 
 
-def adapted(layer: Any, rank: int, dora: bool = False, half: bool = False) -> LoraLinear:
+def adapt(layer: Any, rank: int, dora: bool = False, half: bool = False) -> LoraLinear:
     """A linear layer, in four bits or not, with trained matrices of a rank beside it."""
     inputs, outputs = _sizes(layer)
     device = layer.packed.device if isinstance(layer, FourBitLinear) else layer.weight.device

@@ -89,9 +89,9 @@ def rematerialisation(graph: Graph, unfused: Set[int], random: Set[int]) -> Rema
     """
     if not any(call.phase is Phase.BACKWARD for call in graph.calls):
         return Rematerialisation(graph, {})
-    forward = _forward(_decomposed(graph, unfused), unfused, random)
+    forward = _forward(_decompose(graph, unfused), unfused, random)
     saved = _minimum_cut(forward, _never_recomputed(forward), _costs(forward))
-    return _applied(forward, saved)
+    return _apply(forward, saved)
 
 
 def with_retyped_specs(graph: Graph, retyped: Sequence[tuple[int, str]]) -> Graph:
@@ -110,7 +110,7 @@ class _Decomposed:
     retyped: tuple[tuple[int, str], ...]
 
 
-def _decomposed(graph: Graph, unfused: Set[int]) -> _Decomposed:
+def _decompose(graph: Graph, unfused: Set[int]) -> _Decomposed:
     calls, buffers = list(graph.calls), list(graph.buffers)
     masks: dict[int, int] = {}
     retyped: dict[tuple[int, str], int] = {}
@@ -378,7 +378,7 @@ def _leading_to(capacity: Mapping[int, dict[int, float]], sink: int) -> set[int]
     return leading
 
 
-def _applied(forward: _Forward, saved: Set[int]) -> Rematerialisation:
+def _apply(forward: _Forward, saved: Set[int]) -> Rematerialisation:
     """Let backward calls read what they recompute from, and end the lives of what they no longer read."""
     graph, end, masks = forward.graph, forward.end, forward.decomposed.masks
     calls = list(graph.calls)

@@ -50,12 +50,12 @@ def workload_of(
         attention=cast("AttentionKind", options.attention),  # ResolvedOptions has checked it
         real=is_real,
     )
-    return Workload(source, sizes, options, _lora(request), frozenset(_left_open(request)))
+    return Workload(source, sizes, options, _lora(request), frozenset(_list_left_open(request)))
 
 
-def _left_open(request: WorkloadRequest) -> Iterator[str]:
+def _list_left_open(request: WorkloadRequest) -> Iterator[str]:
     """The options that follow the device or the strategy, because the request says nothing of them."""
-    if request.precision is None and _implied_precision(request) == DEFAULTS.precision:
+    if request.precision is None and _infer_precision(request) == DEFAULTS.precision:
         yield "precision"
     stored = (request.weights, request.gradients, request.autocast, request.lora)
     if not request.master_weights and all(each is None for each in stored):
@@ -72,7 +72,7 @@ def _left_open(request: WorkloadRequest) -> Iterator[str]:
 
 def _step_options(request: WorkloadRequest, has_attention: bool) -> ResolvedOptions:
     has_optimizer = not (request.forward_only or request.no_optimizer)
-    precision = request.precision or _implied_precision(request)
+    precision = request.precision or _infer_precision(request)
     weights = request.weights or _usual_weights(request, precision)
     framework = request.framework or DEFAULTS.framework
     is_usual = request.attention is None and not has_attention
@@ -101,7 +101,7 @@ def _offload(request: WorkloadRequest) -> tuple[str, ...]:
     return tuple([name for name in OFFLOADS if name in names] + unknown)
 
 
-def _implied_precision(request: WorkloadRequest) -> str:
+def _infer_precision(request: WorkloadRequest) -> str:
     """The precision that weights in half precision imply; else the default, which a device may replace."""
     if request.weights in HALF_PRECISIONS:
         return request.weights

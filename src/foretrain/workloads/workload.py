@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
-from foretrain.workloads.executed import ExecutedGraph, offloaded
+from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
 from foretrain.workloads.graph import Graph, with_options
 from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
@@ -62,12 +62,12 @@ def description(workload: Workload, samples: int, tokens: int) -> dict[str, Any]
         "source": workload.source.kind,
         "batch": samples,
         "tokens": tokens,
-        **_encoded(workload.options),
+        **_encode(workload.options),
         "lora": encode(workload.lora),
     }
 
 
-def _encoded(options: ResolvedOptions) -> dict[str, Any]:
+def _encode(options: ResolvedOptions) -> dict[str, Any]:
     """Options as plain data; `fp8_scaling` belongs to FP8, `software_year` to those who ask for one."""
     encoded: dict[str, Any] = encode(options)
     for name, after in _KEY_AFTER.items():
@@ -91,13 +91,13 @@ class _Entry:
 
 def executed_graph(workload: Workload) -> ExecutedGraph:
     """The step of a workload, recorded and as it runs: from a cache, derived from its family, or traced."""
-    return _executed(_Entry(_key(workload, "graph"), workload))
+    return _execute(_Entry(_key(workload, "graph"), workload))
 
 
 def executed_graph_at(workload: Workload, batch: int) -> ExecutedGraph:
     """The step of a workload at another batch size, as `executed_graph`. The last ones stay in memory."""
     at_batch = workload.at(batch=batch)
-    return _executed_at(_Entry(_key(at_batch, "graph"), at_batch))
+    return _execute_at(_Entry(_key(at_batch, "graph"), at_batch))
 
 
 def graph_of(workload: Workload) -> Graph:
@@ -111,8 +111,8 @@ def graph_at(workload: Workload, batch: int) -> Graph:
 
 
 @lru_cache(maxsize=RECENT)
-def _executed(entry: _Entry) -> ExecutedGraph:
-    shared = _recorded_as(entry.workload)
+def _execute(entry: _Entry) -> ExecutedGraph:
+    shared = _find_recording(entry.workload)
     if shared is not None:
         for twin in shared.workloads:
             graph = executed_graph(twin).source
@@ -121,17 +121,17 @@ def _executed(entry: _Entry) -> ExecutedGraph:
         return ExecutedGraph(shared.change(graph))
     cached = cache.find(entry.key)
     if isinstance(cached, Graph):
-        return ExecutedGraph(offloaded(cached))
-    derived = _derived(entry.workload)
+        return ExecutedGraph(offload_optimizer(cached))
+    derived = _derive(entry.workload)
     if derived is not None:
         return derived
-    graph = traced(entry.workload)
+    graph = trace_workload(entry.workload)
     cache.keep(entry.key, graph, entry.workload.source.is_kept)
-    return ExecutedGraph(offloaded(graph))
+    return ExecutedGraph(offload_optimizer(graph))
 
 
 @lru_cache(maxsize=RECENT)
-def _executed_at(entry: _Entry) -> ExecutedGraph:
+def _execute_at(entry: _Entry) -> ExecutedGraph:
     workload = entry.workload
     assert workload.sizes.batch is not None
     if workload.sizes.batch >= BATCHES[0] and not workload.sizes.real:
@@ -141,10 +141,10 @@ def _executed_at(entry: _Entry) -> ExecutedGraph:
                 return recorded.executed_at({"batch": workload.sizes.batch})
             except NotDerivable:
                 pass
-    return _executed(entry)
+    return _execute(entry)
 
 
-def traced(workload: Workload) -> Graph:
+def trace_workload(workload: Workload) -> Graph:
     """The graph of a workload, recorded now and not fused. This is what needs torch."""
     from foretrain.workloads.tracing.step import trace
 
@@ -168,7 +168,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
 
     None if the graph changes with the size in more than its shapes, so that every size must be traced.
     """
-    shared = _recorded_as(workload)
+    shared = _find_recording(workload)
     if shared is not None:
         for twin in shared.workloads:
             recorded = record_family(twin, seq_lens)
@@ -182,7 +182,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
         return cached
     values = itertools.product(BATCHES, seq_lens or (workload.sizes.seq_len,))
     try:
-        graphs = [traced(workload.at(batch=batch, seq_len=seq_len)) for batch, seq_len in values]
+        graphs = [trace_workload(workload.at(batch=batch, seq_len=seq_len)) for batch, seq_len in values]
         recorded = family(axes, graphs)
     except (NotDerivable, InvalidRequest):
         return None
@@ -190,7 +190,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
     return recorded
 
 
-def _derived(workload: Workload) -> ExecutedGraph | None:
+def _derive(workload: Workload) -> ExecutedGraph | None:
     batch = workload.sizes.batch
     if batch is None or batch < BATCHES[0]:
         return None
@@ -210,7 +210,7 @@ class _SharedRecording(NamedTuple):
     change: Callable[[Graph], Graph]
 
 
-def _recorded_as(workload: Workload) -> _SharedRecording | None:
+def _find_recording(workload: Workload) -> _SharedRecording | None:
     """What a workload is recorded as; None if as itself.
 
     Tracing takes seconds to minutes, so workloads with the same calls share a recording: FP16 has the calls

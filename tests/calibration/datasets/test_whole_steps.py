@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibration.datasets import lambda_labs, profet
-from foretrain.workloads.workload import traced
+from foretrain.workloads.workload import trace_workload
 
 _PROFET = "exp_name,instance_name,dataset,model,optimizer,batchsize,epoch_latency,batch_latency\n"
 _LAMBDA = "set,dir,gpu,gpumem,torch,task,prec,ngpu,global_batch,throughput,max_mon_mem_mib,oom\n"
@@ -39,7 +39,7 @@ def test_repeats_of_profet_become_their_median(tmp_path: Path) -> None:
 )
 def test_profets_networks_have_the_parameters_keras_counts(model: str, size: int, parameters: int) -> None:
     """VGG and MobileNetV2 as Keras' own applications; the CIFAR-10 CNN as Keras' example; LeNet-5 by hand."""
-    graph = traced(profet.ProfetStep(model, size, 2, "t4", 1.0).workload)
+    graph = trace_workload(profet.ProfetStep(model, size, 2, "t4", 1.0).workload)
     assert graph.trainable_parameters == parameters
 
 

@@ -10,7 +10,7 @@ from tests.support.step_models import FixedSteps
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, bottleneck
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.predict import configured
+from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import evaluate
 from foretrain.units import format_bytes
 
@@ -22,7 +22,7 @@ def bottleneck_of(
     model: FixedSteps, options: InputOptions = NO_INPUT, on: str | Hardware = "t4"
 ) -> Bottleneck:
     context = context_on(IMAGES, on, model, options)
-    return bottleneck(evaluate(context, configured(context, Parallelism())))
+    return bottleneck(evaluate(context, configure(context, Parallelism())))
 
 
 def test_a_step_that_does_not_fit_is_limited_by_memory_whatever_else() -> None:
@@ -30,7 +30,7 @@ def test_a_step_that_does_not_fit_is_limited_by_memory_whatever_else() -> None:
     limit = bottleneck_of(FixedSteps(), SLOW_DISK, small)
     assert limit.kind is Limit.MEMORY
     context = context_on(IMAGES, small, FixedSteps(), SLOW_DISK)
-    memory = evaluate(context, configured(context, Parallelism())).memory
+    memory = evaluate(context, configure(context, Parallelism())).memory
     needed, capacity = format_bytes(memory.bytes), format_bytes(memory.capacity_bytes)
     assert memory.bytes > 1e9 > memory.capacity_bytes
     assert limit.verdict == f"the step needs {needed} of memory, and the device has {capacity}"

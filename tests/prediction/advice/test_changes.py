@@ -12,7 +12,7 @@ from foretrain.prediction.advice.changes import MIN_GAIN, Advice, advice
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.host import HostModel
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.predict import configured
+from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, evaluate
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -26,7 +26,7 @@ def evaluated(
     request: WorkloadRequest, on: str, model: CostModel = ROOFLINE, options: InputOptions = NO_INPUT
 ) -> Evaluation:
     context = context_on(workload_of(request), on, model, options)
-    return evaluate(context, configured(context, Parallelism()))
+    return evaluate(context, configure(context, Parallelism()))
 
 
 def advised(

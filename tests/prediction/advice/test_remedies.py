@@ -4,13 +4,13 @@ from tests.support.scenarios import context_on, predicted, workload
 
 from foretrain.prediction.advice.remedies import MemoryRemedy, remedies
 from foretrain.prediction.options import Parallelism
-from foretrain.prediction.predict import configured
+from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, evaluate
 
 
 def remedies_for(batch: int, largest_batch: int = 0) -> tuple[MemoryRemedy, ...]:
     context = context_on(workload("gpt2-medium", batch=batch, seq_len=512), "gtx1060-6gb")
-    return remedies(evaluate(context, configured(context, Parallelism())), largest_batch)
+    return remedies(evaluate(context, configure(context, Parallelism())), largest_batch)
 
 
 def test_checkpointing_comes_with_the_others_when_none_is_enough_alone() -> None:
@@ -26,7 +26,7 @@ def test_checkpointing_comes_with_the_others_when_none_is_enough_alone() -> None
 def test_remedies_are_computed_and_empty_when_the_step_fits() -> None:
     def evaluated(batch: int) -> Evaluation:
         context = context_on(workload("gpt2", batch=batch, seq_len=128), "gtx1060-6gb")
-        return evaluate(context, configured(context, Parallelism()))
+        return evaluate(context, configure(context, Parallelism()))
 
     assert remedies(evaluated(1), 1) == ()
     largest = predicted(workload("gpt2", batch=1, seq_len=128), "gtx1060-6gb").memory.largest_batch

@@ -14,7 +14,7 @@ from tests.support.step_models import FixedSteps
 
 from foretrain.errors import InvalidData
 from foretrain.facts.devices import device
-from foretrain.prediction.corrections.apply import CorrectedCostModel, corrected
+from foretrain.prediction.corrections.apply import CorrectedCostModel, correct_step
 from foretrain.prediction.corrections.error_model import StepTraits
 from foretrain.prediction.corrections.timings import (
     Correction,
@@ -60,7 +60,7 @@ def correction_by(*steps: MeasuredStep, model: str = "a", on: str = "t4") -> Cor
 
 def corrected_estimate(*steps: MeasuredStep) -> StepEstimate:
     """A step of 4 seconds of model a on a T4, corrected by timings."""
-    return step_estimate(corrected(PRICED, correction_by(*steps)))
+    return step_estimate(correct_step(PRICED, correction_by(*steps)))
 
 
 def test_nothing_timed_changes_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretrain.prediction.heterogeneous.division import Worker, balanced_batches
+from foretrain.prediction.heterogeneous.division import Worker, balance_batches
 
 
 def affine(fixed_seconds: float, seconds_per_sample: float) -> Callable[[int], float]:
@@ -21,25 +21,25 @@ SLOW = Worker(affine(0.0, 0.020), 10_000)
 
 
 def test_a_slow_node_takes_one_of_21_samples() -> None:
-    assert balanced_batches(210, [FAST, SLOW]) == (200, 10)
+    assert balance_batches(210, [FAST, SLOW]) == (200, 10)
 
 
 def test_whole_samples_go_where_they_cost_least() -> None:
     """22 samples: 21 ms with one slow sample; two of them take 40."""
-    assert balanced_batches(22, [FAST, SLOW]) == (21, 1)
+    assert balance_batches(22, [FAST, SLOW]) == (21, 1)
 
 
 def test_memory_forces_samples_onto_the_slow_node() -> None:
-    assert balanced_batches(210, [Worker(FAST.seconds_at, 150), SLOW]) == (150, 60)
+    assert balance_batches(210, [Worker(FAST.seconds_at, 150), SLOW]) == (150, 60)
 
 
 def test_limits_that_forbid_a_division() -> None:
-    assert balanced_batches(8, [Worker(affine(0, 1), 8, 6), Worker(affine(0, 2), 8, 6)]) is None
-    assert balanced_batches(100, [Worker(affine(0, 1), 30), Worker(affine(0, 1), 40)]) is None
+    assert balance_batches(8, [Worker(affine(0, 1), 8, 6), Worker(affine(0, 2), 8, 6)]) is None
+    assert balance_batches(100, [Worker(affine(0, 1), 30), Worker(affine(0, 1), 40)]) is None
 
 
 def test_equal_workers_share_evenly() -> None:
-    batches = balanced_batches(30, [Worker(affine(0.1, 0.01), 100)] * 4)
+    batches = balance_batches(30, [Worker(affine(0.1, 0.01), 100)] * 4)
     assert batches is not None and sorted(batches) == [7, 7, 8, 8]
 
 
@@ -51,7 +51,7 @@ def test_flat_step_times_and_large_batches_are_quick() -> None:
         asked.append(batch)
         return max(1.0, batch / 1000)
 
-    batches = balanced_batches(1_000_000, [Worker(saturating, 10**6), Worker(saturating, 10**6)])
+    batches = balance_batches(1_000_000, [Worker(saturating, 10**6), Worker(saturating, 10**6)])
     assert batches is not None and max(batches) == pytest.approx(500_000)
     assert len(asked) < 400
 
@@ -78,7 +78,7 @@ def test_no_division_is_faster(data: st.DataObject) -> None:
         least = data.draw(st.integers(1, 5))
         workers.append(Worker(times.__getitem__, data.draw(st.integers(least, 10)), least))
     batch = data.draw(st.integers(1, 24))
-    batches, best = balanced_batches(batch, workers), brute_force(batch, workers)
+    batches, best = balance_batches(batch, workers), brute_force(batch, workers)
     if batches is None or best is None:
         assert batches is None and best is None
         return

@@ -29,7 +29,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.memory.lifetimes import MemoryUse, convolution_workspaces, tuned_calls
 from foretrain.prediction.strategies.program import MemoryOptions, unit_of
-from foretrain.prediction.strategies.sharded import gathered_units
+from foretrain.prediction.strategies.sharded import gather_units
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
@@ -222,7 +222,7 @@ def test_the_interval_is_the_measured_spread(a100: Device) -> None:
 def test_units_are_repeated_blocks() -> None:
     assert unit_of("layers.3.mlp.up.weight") == "layers.3"
     assert unit_of("embedding.weight") == ""
-    gathered = gathered_units(mlp())
+    gathered = gather_units(mlp())
     assert sorted(unit.unit for unit in gathered) == ["0", "0", "1", "1"]  # forward and backward
     assert all(unit.bytes == 2 * SQUARE for unit in gathered)
 

@@ -9,7 +9,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.prediction.memory.estimate import chance_to_exceed, memory_calibration, spread_between
 from foretrain.prediction.options import Parallelism
-from foretrain.prediction.predict import configured
+from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, evaluate
 from foretrain.prediction.step.input_pipeline import host_link
 from foretrain.prediction.step.offload import HOST_COPIES, HOST_UPDATE, PAGING
@@ -23,7 +23,7 @@ def _evaluated(batch: int = 1, on: str = GTX, strategy: str = "ddp", **options: 
     trained: Workload = workload("gpt2", batch=batch, seq_len=128)
     changed: ResolvedOptions = replace(trained.options, **options)  # type: ignore[arg-type]
     context = context_on(replace(trained, options=changed), on)
-    return evaluate(context, configured(context, Parallelism(strategy=strategy)))
+    return evaluate(context, configure(context, Parallelism(strategy=strategy)))
 
 
 def _seconds(evaluation: Evaluation, part: str) -> float:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from foretrain.prediction.operators.host import (
     ends_in_order,
     steady_step,
-    synchronised_step,
+    synchronise_step,
     waits_per_launch,
 )
 
@@ -43,13 +43,13 @@ def test_the_longer_of_host_and_device_sets_the_pace(
     host, device = np.array(pairs).T
     longer = max(host.sum(), device.sum())
     assert np.isclose(steady_step(host, device).seconds, longer, atol=1e-7)
-    assert longer - 1e-7 <= synchronised_step(host, device).seconds <= host.sum() + device.sum() + 1e-7
+    assert longer - 1e-7 <= synchronise_step(host, device).seconds <= host.sum() + device.sum() + 1e-7
 
 
 @given(times)
 def test_work_and_waiting_make_up_the_step(pairs: list[tuple[float, float]]) -> None:
     host, device = np.array(pairs).T
-    for execution in (steady_step(host, device), synchronised_step(host, device)):
+    for execution in (steady_step(host, device), synchronise_step(host, device)):
         assert np.isclose(execution.waits.sum() + device.sum(), execution.seconds, atol=1e-7)
 
 

@@ -14,7 +14,7 @@ from foretrain.prediction.operators.listing import (
     PHASES,
     Listing,
     bounds,
-    concatenated,
+    concatenate,
     kernel_class,
     listing_of,
 )
@@ -121,7 +121,7 @@ def test_steps_priced_together_are_those_priced_alone() -> None:
 def test_where_listings_begin() -> None:
     """Bounds split what `together` joins."""
     listings = [listing_of(graph) for graph in graphs()]
-    whole, ends = concatenated(tuple(listings)), bounds(listings)
+    whole, ends = concatenate(tuple(listings)), bounds(listings)
     assert ends[-1] == len(whole.ops)
     assert whole.ops[ends[1] : ends[2]] == listings[1].ops
     assert bounds([Listing(())]) == [0, 0]

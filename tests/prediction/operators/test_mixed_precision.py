@@ -11,7 +11,7 @@ from foretrain.prediction.operators.listing import listing_of
 from foretrain.prediction.operators.matrix import headroom
 from foretrain.prediction.operators.mixed_precision import (
     calibration,
-    corrected,
+    correct_prices,
     correction,
     factors,
     power_factors,
@@ -50,7 +50,7 @@ def priced(device_id: str) -> PricedOps:
 def test_nothing_is_predicted_faster_than_the_roofline(device_id: str) -> None:
     """However small a factor, the limits of the device hold for every operator."""
     before = priced(device_id)
-    after = corrected(before, device(device_id))
+    after = correct_prices(before, device(device_id))
     assert (after.seconds >= np.maximum(before.computing, before.moving)).all()
     assert not np.array_equal(after.seconds, before.seconds)
 
@@ -68,7 +68,7 @@ def test_products_of_a_measured_device_are_believed() -> None:
 
 def test_what_a_step_rests_on() -> None:
     """The GPU the steps were measured on is calibrated, another one extrapolated, with a wider interval."""
-    seen, unseen = (corrected(priced(name), device(name)).confidence for name in ("rtx3090", "rtx4090"))
+    seen, unseen = (correct_prices(priced(name), device(name)).confidence for name in ("rtx3090", "rtx4090"))
     assert {trust.knowledge for trust in seen.values()} == {Knowledge.CALIBRATED}
     assert {trust.knowledge for trust in unseen.values()} == {Knowledge.EXTRAPOLATED}
     for trust in (*seen.values(), *unseen.values()):
@@ -77,8 +77,8 @@ def test_what_a_step_rests_on() -> None:
 
 def test_only_half_precision_on_tensor_cores_is_corrected() -> None:
     """Other steps were measured by their kernels."""
-    assert correction(graph(), device("rtx3090")) is corrected
-    assert correction(graph("bf16"), device("h100-sxm")) is corrected
+    assert correction(graph(), device("rtx3090")) is correct_prices
+    assert correction(graph("bf16"), device("h100-sxm")) is correct_prices
     assert correction(graph("fp32"), device("rtx3090")) is None
     assert correction(graph(), device("gtx1080ti")) is None
 
@@ -97,7 +97,7 @@ def test_the_step_is_predicted_with_the_correction() -> None:
     step = OperatorCostModel().estimate(graph(), device("rtx3090"))
     assert "calibrations/mixed_precision.json" in step.estimate.sources
     assert step.device_seconds == pytest.approx(
-        float(corrected(priced("rtx3090"), device("rtx3090")).seconds.sum())
+        float(correct_prices(priced("rtx3090"), device("rtx3090")).seconds.sum())
     )
 
 
@@ -106,7 +106,7 @@ def test_the_factor_of_a_step_leaves_language_models_alone() -> None:
     request = WorkloadRequest("gpt2-small", batch=2, seq_len=64, precision="fp16")
     target = device("a100-sxm-80gb")
     before = price(operators(graph_of(workload_of(request))), target, operator_models(target))
-    after = corrected(before, target)
+    after = correct_prices(before, target)
     assert step_weight(before, before.seconds, target, calibration()) == 0.0
     np.testing.assert_array_equal(after.seconds, before.seconds)
 

@@ -20,7 +20,7 @@ from foretrain.prediction.step.parallel import (
 )
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, parameter_bytes
-from foretrain.prediction.strategies.strategy import divided, layout_of
+from foretrain.prediction.strategies.strategy import divide_step, layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Phase
 
@@ -152,7 +152,7 @@ def test_devices_of_a_layout_are_all_of_the_hardware() -> None:
 def test_the_host_starts_every_exchange_of_divided_layers() -> None:
     """GPT-2 of 12 blocks: two sums in each forward pass and two in each backward pass, and those around."""
     at = environment("a100-sxm-80gb:8")
-    whole = divided(ExecutedGraph(gpt2()), layout_of("tp=2,sp=no", 2, 8))
+    whole = divide_step(ExecutedGraph(gpt2()), layout_of("tp=2,sp=no", 2, 8))
     step = at.model.priced(whole.graph, at.device)
     plain = call_times(step)
     launched = with_launched_exchanges(plain, whole, step)

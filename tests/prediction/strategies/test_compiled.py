@@ -12,7 +12,7 @@ from tests.support.hand_made_steps import environment
 
 from foretrain.prediction.step.parallel import ParallelStep, parallel_step
 from foretrain.prediction.strategies.program import Axis, Program
-from foretrain.prediction.strategies.strategy import divided, layout_of
+from foretrain.prediction.strategies.strategy import divide_step, layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import Role
@@ -32,7 +32,7 @@ def graph(compiled: bool, model: str = "llama3.2-1b") -> ExecutedGraph:
 
 
 def program(strategy: str, compiled: bool) -> Program:
-    return divided(graph(compiled), layout_of(strategy, 4, 4))
+    return divide_step(graph(compiled), layout_of(strategy, 4, 4))
 
 
 def step(strategy: str, compiled: bool) -> ParallelStep:
@@ -85,7 +85,7 @@ def test_a_hugging_face_model_in_tensor_and_pipeline_parallel(tmp_path: Path, st
         for compile_ in (False, True)
     )
     layout = layout_of(strategy, 4, 4)
-    assert matrix_flop(divided(compiled, layout).graph) == matrix_flop(divided(eager, layout).graph)
+    assert matrix_flop(divide_step(compiled, layout).graph) == matrix_flop(divide_step(eager, layout).graph)
     at = environment(ON)
     fused, plain = (parallel_step(each, layout, 1, at) for each in (compiled, eager))
     assert fused.seconds < plain.seconds

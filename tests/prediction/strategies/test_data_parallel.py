@@ -17,12 +17,12 @@ from foretrain.prediction.strategies.program import (
     Gradient,
     Program,
     When,
-    averaged,
-    bucketed,
+    fill_buckets,
     gradients,
+    group_averaged,
     optimizer_start,
     parameter_bytes,
-    reduced_last,
+    reduce_last,
 )
 from foretrain.workloads.graph import Phase
 
@@ -34,20 +34,20 @@ def ready_in_turn(*sizes: int) -> list[Gradient]:
 
 
 def test_the_first_bucket_holds_one_mebibyte_and_the_others_25() -> None:
-    result = list(bucketed(ready_in_turn(*[MIB] * 60)))
+    result = list(fill_buckets(ready_in_turn(*[MIB] * 60)))
     assert [bucket.bytes for bucket in result] == [MIB, 25 * MIB, 25 * MIB, 9 * MIB]
     assert [bucket.ready for bucket in result] == [0, 25, 50, 59]
 
 
 def test_a_bucket_is_closed_by_the_gradient_that_fills_it() -> None:
-    result = list(bucketed(ready_in_turn(MIB // 2, 30 * MIB, 24 * MIB, 24 * MIB)))
+    result = list(fill_buckets(ready_in_turn(MIB // 2, 30 * MIB, 24 * MIB, 24 * MIB)))
     assert [bucket.bytes for bucket in result] == [30 * MIB + MIB // 2, 48 * MIB]
-    assert list(bucketed([])) == []
+    assert list(fill_buckets([])) == []
 
 
 @given(st.lists(st.integers(1, 40 * MIB).map(lambda size: 4 * size), max_size=40))
 def test_buckets_hold_every_gradient_once(sizes: list[int]) -> None:
-    result = list(bucketed(ready_in_turn(*sizes)))
+    result = list(fill_buckets(ready_in_turn(*sizes)))
     assert sum(bucket.bytes for bucket in result) == sum(sizes)
     assert sum(bucket.elements for bucket in result) * 4 == sum(sizes)
     assert [bucket.ready for bucket in result] == sorted({bucket.ready for bucket in result})
@@ -82,7 +82,7 @@ def test_reducing_after_the_backward_pass_hides_nothing() -> None:
         exchange._replace(bytes=1.0, after=after)
         for exchange, after in zip(data_parallel(Program(of), 4).exchanges * 3, (1, 2, 3), strict=True)
     ]
-    late = reduced_last(Program(of, tuple(parts)))
+    late = reduce_last(Program(of, tuple(parts)))
     assert {exchange.after for exchange in late.exchanges} == {3}
     assert compose(late, times(3, 3, 3, 3, 1), by_bytes).exposed_seconds == 3
 
@@ -132,9 +132,9 @@ def test_gradients_of_experts_are_averaged_only_between_devices_with_the_same_on
     without = tuple(axis for axis in AVERAGING if axis is not Axis.EXPERT)
     together = {
         axes: [gradient.parameter for gradient in same]
-        for axes, same in averaged(Program(of, degrees={Axis.EXPERT: 2}))
+        for axes, same in group_averaged(Program(of, degrees={Axis.EXPERT: 2}))
     }
     assert together == {AVERAGING: [names[2]], without: [*names[:2]]}
-    assert [len(same) for _, same in averaged(Program(of))] == [3]
+    assert [len(same) for _, same in group_averaged(Program(of))] == [3]
     sent = data_parallel(Program(of, degrees={Axis.EXPERT: 2}), 4).exchanges
     assert [(exchange.axes, exchange.bytes) for exchange in sent] == [(AVERAGING, 16), (without, 12)]

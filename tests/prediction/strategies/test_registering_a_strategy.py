@@ -36,7 +36,7 @@ from foretrain.prediction.strategies.strategy import (
     forms,
     layout_of,
     plan_words,
-    registered,
+    register_strategy,
     strategies,
 )
 from foretrain.registry import DuplicateName
@@ -118,7 +118,7 @@ VOICE = workload("voice-linear", batch=20)
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    with registered(LOCAL_SGD):
+    with register_strategy(LOCAL_SGD):
         yield
 
 
@@ -224,7 +224,10 @@ class _SameWord(LocalSgd):
 
 @pytest.mark.parametrize(("strategy", "claim"), [(_SameName(), "local-sgd"), (_SameWord(), "fsdp")])
 def test_names_and_words_of_other_strategies_are_refused(strategy: Strategy, claim: str) -> None:
-    with pytest.raises(DuplicateName, match=f"claims '{claim}', which already names"), registered(strategy):
+    with (
+        pytest.raises(DuplicateName, match=f"claims '{claim}', which already names"),
+        register_strategy(strategy),
+    ):
         pass
     assert strategies()["local-sgd"] is LOCAL_SGD
 
@@ -235,6 +238,6 @@ class _Passing(LocalSgd):
 
 
 def test_a_strategy_is_registered_for_as_long_as_the_context_lasts() -> None:
-    with registered(_Passing()):
+    with register_strategy(_Passing()):
         assert "passing" in strategies()
     assert "passing" not in strategies()

@@ -20,7 +20,7 @@ from foretrain.prediction.strategies.program import (
     parameter_bytes,
     unit_of,
 )
-from foretrain.prediction.strategies.sharded import sharded, with_sharded_optimizer
+from foretrain.prediction.strategies.sharded import shard_program, with_sharded_optimizer
 from foretrain.workloads.graph import Phase, Role
 from foretrain.workloads.rules import operators
 
@@ -45,7 +45,7 @@ def of_blocks() -> int:
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_stages_1_and_2_scatter_gradients_and_gather_parameters_once(stage: int) -> None:
-    result = sharded(Program(gpt2()), 4, stage)
+    result = shard_program(Program(gpt2()), 4, stage)
     whole = parameter_bytes(gpt2())
     assert moved(result) == {Verb.ALL_GATHER: whole, Verb.REDUCE_SCATTER: whole}
     (gather,) = [exchange for exchange in result.exchanges if exchange.verb is Verb.ALL_GATHER]
@@ -56,7 +56,7 @@ def test_stages_1_and_2_scatter_gradients_and_gather_parameters_once(stage: int)
 
 def test_stage_3_gathers_blocks_twice_and_scatters_once() -> None:
     whole = parameter_bytes(gpt2())
-    result = sharded(Program(gpt2()), 4, 3)
+    result = shard_program(Program(gpt2()), 4, 3)
     assert moved(result) == {Verb.ALL_GATHER: whole + of_blocks(), Verb.REDUCE_SCATTER: whole}
     assert all(exchange.when is When.EVERY for exchange in result.exchanges)
 
@@ -64,7 +64,7 @@ def test_stage_3_gathers_blocks_twice_and_scatters_once() -> None:
 def test_half_precision_sends_half_the_bytes() -> None:
     half = graph("gpt2", seq_len=64, precision="bf16")
     whole = parameter_bytes(half)
-    assert moved(sharded(Program(half), 4, 1)) == {
+    assert moved(shard_program(Program(half), 4, 1)) == {
         Verb.ALL_GATHER: whole // 2,
         Verb.REDUCE_SCATTER: whole // 2,
     }
@@ -72,14 +72,14 @@ def test_half_precision_sends_half_the_bytes() -> None:
 
 def test_gradients_added_up_in_full_precision_are_sent_in_it() -> None:
     full = graph("gpt2", seq_len=64, precision="bf16", master_weights=True, gradients="fp32")
-    sent = moved(sharded(Program(full), 4, 1))
+    sent = moved(shard_program(Program(full), 4, 1))
     assert sent[Verb.REDUCE_SCATTER] == 4 * full.parameters
     assert sent[Verb.ALL_GATHER] == 2 * full.parameters
 
 
 def test_gradients_stay_whole_between_micro_batches_only_in_stage_1() -> None:
     def when(stage: int) -> set[When]:
-        exchanges = sharded(Program(gpt2()), 4, stage).exchanges
+        exchanges = shard_program(Program(gpt2()), 4, stage).exchanges
         return {exchange.when for exchange in exchanges if exchange.verb is Verb.REDUCE_SCATTER}
 
     assert when(1) == {When.LAST}
@@ -87,7 +87,7 @@ def test_gradients_stay_whole_between_micro_batches_only_in_stage_1() -> None:
 
 
 def test_blocks_are_gathered_one_ahead() -> None:
-    result = [e for e in sharded(Program(gpt2()), 4, 3).exchanges if e.verb is Verb.ALL_GATHER]
+    result = [e for e in shard_program(Program(gpt2()), 4, 3).exchanges if e.verb is Verb.ALL_GATHER]
     forward = [e for e in result if "blocks" in e.name and gpt2().calls[e.before].phase is Phase.FORWARD]
     assert len(forward) == 12
     for earlier, later in itertools.pairwise(forward):
@@ -97,7 +97,7 @@ def test_blocks_are_gathered_one_ahead() -> None:
 
 def test_hybrid_sharding_all_reduces_shares_between_the_parts() -> None:
     whole = parameter_bytes(gpt2())
-    result = sharded(Program(gpt2()), 4, 3, replicas=2)
+    result = shard_program(Program(gpt2()), 4, 3, replicas=2)
     assert moved(result)[Verb.ALL_REDUCE] == whole // 4
     between = [exchange for exchange in result.exchanges if exchange.verb is Verb.ALL_REDUCE]
     assert {exchange.when for exchange in between} == {When.LAST}
@@ -107,7 +107,7 @@ def test_hybrid_sharding_all_reduces_shares_between_the_parts() -> None:
 
 def test_devices_that_divide_sequences_share_state() -> None:
     """Their gradients are scattered among them, so nothing is left to all-reduce."""
-    result = sharded(Program(gpt2(), degrees={Axis.CONTEXT: 2}), 1, 3)
+    result = shard_program(Program(gpt2(), degrees={Axis.CONTEXT: 2}), 1, 3)
     assert moved(result)[Verb.REDUCE_SCATTER] == parameter_bytes(gpt2())
     assert not any(exchange.verb is Verb.ALL_REDUCE for exchange in result.exchanges)
     assert all(exchange.axes == (Axis.SHARD, Axis.CONTEXT) for exchange in result.exchanges)
@@ -116,12 +116,12 @@ def test_devices_that_divide_sequences_share_state() -> None:
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_one_device_changes_nothing(stage: int) -> None:
     whole = Program(gpt2())
-    assert sharded(whole, 1, stage) is whole
+    assert shard_program(whole, 1, stage) is whole
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_exchanges_lie_inside_the_step(stage: int) -> None:
-    result = sharded(Program(gpt2()), 4, stage, replicas=2)
+    result = shard_program(Program(gpt2()), 4, stage, replicas=2)
     assert all(-1 <= e.after < e.before <= len(gpt2().calls) for e in result.exchanges)
     assert all(e.bytes > 0 for e in result.exchanges)
 

@@ -12,7 +12,7 @@ from foretrain.prediction.memory.estimate import memory_options
 from foretrain.prediction.strategies.program import Program, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.single_process import (
     first_device_bytes,
-    launched_by_one,
+    launch_by_one,
     parameters,
     replicating_seconds,
     replication,
@@ -62,14 +62,14 @@ def test_samples_and_outputs_of_all_devices_move() -> None:
 def test_one_interpreter_replicates_modules_and_launches_all_forward_passes() -> None:
     at = environment("gtx1080ti")
     alone = call_times(at.model.priced(VOICE, at.device))
-    among_four = launched_by_one(alone, VOICE, 4)
+    among_four = launch_by_one(alone, VOICE, 4)
     forward = np.array([call.phase is Phase.FORWARD for call in VOICE.calls])
     expected = np.where(forward, 4 * alone.host, alone.host)
     expected[0] += replicating_seconds(VOICE, 4)
     assert among_four.host == pytest.approx(expected)
     assert among_four.device == pytest.approx(alone.device)
     assert single_process(Program(VOICE), 4).forward_launchers == 4
-    assert launched_by_one(alone, VOICE, 1) is alone
+    assert launch_by_one(alone, VOICE, 1) is alone
 
 
 def test_replicating_takes_a_time_for_each_parameter_and_device() -> None:

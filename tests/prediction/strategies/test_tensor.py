@@ -13,7 +13,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.memory.estimate import estimate_memory
-from foretrain.prediction.strategies.program import Axis, Program, compiled
+from foretrain.prediction.strategies.program import Axis, Program, compile_program
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees, tensor_flow, tensor_parallel
 from foretrain.workloads.fused_kernels import PRODUCTS
 from foretrain.workloads.graph import Graph, Phase, Role
@@ -113,7 +113,7 @@ def test_sequence_parallelism_gathers_and_scatters_instead() -> None:
 def test_what_is_gathered_is_there_before_its_first_reader() -> None:
     """Fusion moves weights' gradients after the others; neither may start without the gathered gradient."""
     weights = {"precision": "bf16", "weights": "bf16", "master_weights": True, "gradients": "fp32"}
-    executed = compiled(program("llama3.2-1b", 4, True, seq_len=512, framework="megatron", **weights))
+    executed = compile_program(program("llama3.2-1b", 4, True, seq_len=512, framework="megatron", **weights))
     calls, hidden_behind = executed.graph.calls, Counter[tuple[str, int]]()
     for each in executed.exchanges:
         if each.verb is Verb.ALL_GATHER and calls[each.after].phase is Phase.BACKWARD:

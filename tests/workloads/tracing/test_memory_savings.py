@@ -5,7 +5,7 @@ from tests.support.small_models import graph
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.memory.lifetimes import saved_bytes
-from foretrain.workloads.executed import offloaded
+from foretrain.workloads.executed import offload_optimizer
 from foretrain.workloads.graph import Graph, Phase, Role, checkpoint_bytes
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -45,7 +45,7 @@ def test_released_gradients_never_live_together() -> None:
 
 def test_an_offloaded_optimizer_leaves_the_graph_and_is_still_in_the_checkpoint() -> None:
     whole = graph("mlp")
-    kept = offloaded(graph("mlp", offload=("optimizer",)))
+    kept = offload_optimizer(graph("mlp", offload=("optimizer",)))
     assert not any(call.phase is Phase.OPTIMIZER for call in kept.calls)
     assert not any(buffer.role is Role.OPTIMIZER_STATE for buffer in kept.buffers)
     assert kept.offloaded_state_bytes_per_parameter == 8, "two FP32 moments"

@@ -14,7 +14,7 @@ from foretrain.workloads.readers.python_file import live_module
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
-from foretrain.workloads.workload import traced
+from foretrain.workloads.workload import trace_workload
 from foretrain.workloads.zoo import BuildOptions
 
 POSITIVE = """
@@ -34,7 +34,7 @@ def model():
 
 
 def graph_of(file: Path, **request: object) -> Graph:
-    return traced(workload_of(WorkloadRequest(f"{file}:model", **request)))  # type: ignore[arg-type]
+    return trace_workload(workload_of(WorkloadRequest(f"{file}:model", **request)))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -96,11 +96,11 @@ def test_a_detection_model_of_torchvision() -> None:
     request = WorkloadRequest(
         "torchvision:ssdlite320_mobilenet_v3_large", batch=2, image_size=64, trace="real"
     )
-    graph = traced(workload_of(request))
+    graph = trace_workload(workload_of(request))
     assert graph.samples == 2
     assert unknown_names(operators(graph)) == ()
 
 
 def test_a_detection_model_without_data_says_how() -> None:
     with pytest.raises(InvalidRequest, match=r"values of their scores.*`trace` real"):
-        traced(workload_of(WorkloadRequest("torchvision:fasterrcnn_resnet50_fpn")))
+        trace_workload(workload_of(WorkloadRequest("torchvision:fasterrcnn_resnet50_fpn")))

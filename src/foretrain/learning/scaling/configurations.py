@@ -24,7 +24,7 @@ from foretrain.facts.hardware import Hardware
 from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.predict import configured
+from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, evaluate, step_context
 from foretrain.workloads.workload import Workload
 
@@ -285,7 +285,7 @@ class PredictedScaling:
             self.parallelism, jitter=self.parallelism.jitter or 0.0
         )  # timings show how uneven they are
         context = step_context(workload, hardware, even, OperatorCostModel(), InputOptions())
-        return evaluate(context, configured(context, self.parallelism))
+        return evaluate(context, configure(context, self.parallelism))
 
     def _filled(self, placement: Placement) -> Hardware:
         hardware, most = self.hardware, self.devices_per_node

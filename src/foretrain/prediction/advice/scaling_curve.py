@@ -126,7 +126,7 @@ def with_devices(
 ) -> tuple[StepContext, StepConfiguration]:
     """The same step on another number of devices of the same kind: fuller nodes first, then more of them."""
     context = resize(now.context, devices)
-    layout = _resized_layout(now.configuration.layout, context.hardware)
+    layout = _resize_layout(now.configuration.layout, context.hardware)
     if not is_batch_fixed:
         return context, replace(now.configuration, layout=layout)
     batch, left = divmod(now.configuration.global_batch, layout.replicas)
@@ -138,7 +138,7 @@ def with_devices(
 def resize(context: StepContext, devices: int) -> StepContext:
     """The same on another number of devices of the same kind."""
     hardware = _resize_hardware(context.hardware, devices)
-    return over(replace(context, hardware=hardware), _resized_network(context, hardware))
+    return over(replace(context, hardware=hardware), _resize_network(context, hardware))
 
 
 def over(context: StepContext, network: Network) -> StepContext:
@@ -166,7 +166,7 @@ def _resize_hardware(hardware: Hardware, devices: int) -> Hardware:
     return replace(hardware, name=name, devices_per_node=per_node, nodes=count)
 
 
-def _resized_network(context: StepContext, hardware: Hardware) -> Network:
+def _resize_network(context: StepContext, hardware: Hardware) -> Network:
     """The same links where they are known; what only larger hardware needs is taken from facts."""
     old = context.environment.network
     several, many = hardware.devices_per_node > 1, hardware.nodes > 1
@@ -182,7 +182,7 @@ def _resized_network(context: StepContext, hardware: Hardware) -> Network:
     )
 
 
-def _resized_layout(layout: Layout, hardware: Hardware) -> Layout:
+def _resize_layout(layout: Layout, hardware: Hardware) -> Layout:
     """The same strategy on other hardware; model-parallel degrees stay, the replicas change."""
     if "=" not in layout.name or layout.servers is not None:
         return layout_of(layout.name, hardware.devices, hardware.devices_per_node)

@@ -338,9 +338,11 @@ def network_of(
     machines = [hardware.node] if hardware.node else list(_nodes_with(hardware.device.id))
     inside = outside = None
     if hardware.devices_per_node > 1:
-        inside = _named_inside(intra, hardware.device) if intra else _known_inside(hardware, machines)
+        inside = (
+            _find_named_inside(intra, hardware.device) if intra else _find_known_inside(hardware, machines)
+        )
     if hardware.nodes > 1:
-        outside = _named_outside(inter) if inter else _known_outside(hardware, machines)
+        outside = _find_named_outside(inter) if inter else _find_known_outside(hardware, machines)
     return Network(
         devices_per_node=hardware.devices_per_node,
         nodes=hardware.nodes,
@@ -392,7 +394,7 @@ def _parse_link(text: str) -> tuple[Link, int]:
     return link(match.group(1)), int(match.group(2) or 1)
 
 
-def _named_inside(text: str, device: Device) -> _Selected:
+def _find_named_inside(text: str, device: Device) -> _Selected:
     """A link by name; PCI Express in the topology given after `@`, or alone, else that of the device."""
     if text.strip() in topologies():
         return replace(_lanes(device, text.strip()), assumed=False, note="")
@@ -407,7 +409,7 @@ def _named_inside(text: str, device: Device) -> _Selected:
         near = ", ".join(name for name, each in links().items() if not each.joins_nodes)
         raise InvalidRequest(f"{named.id} connects nodes, not devices of a node; links inside a node: {near}")
     if named.kind == "pcie":
-        return _shared(named, count, device, topologies()[topology.strip()].id if at else None)
+        return _select_pcie(named, count, device, topologies()[topology.strip()].id if at else None)
     if at:
         raise InvalidRequest(
             f"{text!r}: only PCI Express has a topology (pcie4-x16@{PCIE_SWITCH}); write {named.id} alone"
@@ -415,7 +417,7 @@ def _named_inside(text: str, device: Device) -> _Selected:
     return _select_link(named, count, _TOPOLOGIES[named.kind], assumed=False)
 
 
-def _named_outside(text: str) -> _Selected:
+def _find_named_outside(text: str) -> _Selected:
     named, count = _parse_link(text)
     if not named.joins_nodes:
         near = ", ".join(name for name, each in links().items() if each.joins_nodes)
@@ -433,7 +435,7 @@ def _select_link(
     return _Selected(known.id, known.kind, nominal, planned, count, topology, source, assumed, mesh, note)
 
 
-def _known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
+def _find_known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
     device = hardware.device
     if hardware.node is None and not device.has_pcie_peer_access and device.form == "pcie":
         machines = [each for each in machines if each.intra.kind != "pcie"]  # hosts of GeForce cards differ
@@ -480,10 +482,10 @@ def _lanes(device: Device, topology: str | None = None) -> _Selected:
             "pcie4-x16"
         )
     lanes = link(f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}")
-    return _shared(lanes, 1, device, topology)
+    return _select_pcie(lanes, 1, device, topology)
 
 
-def _shared(lanes: Link, count: int, device: Device, topology: str | None) -> _Selected:
+def _select_pcie(lanes: Link, count: int, device: Device, topology: str | None) -> _Selected:
     """PCI Express in a topology; if none is given, switches for devices that are peers, else host memory."""
     if topology is not None:
         return _select_link(lanes, count, topologies()[topology].id, assumed=False)
@@ -493,7 +495,7 @@ def _shared(lanes: Link, count: int, device: Device, topology: str | None) -> _S
     return _select_link(lanes, count, usual.id, assumed=True, note=note)
 
 
-def _known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
+def _find_known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
     node = next((each for each in machines if each.inter is not None), None)
     if node is None or node.inter is None:
         if hardware.device.is_this_machine:

@@ -16,13 +16,13 @@ from foretrain.facts.hardware import Hardware
 from foretrain.prediction.corrections.error_model import StepError
 from foretrain.prediction.corrections.kinds import KindCorrections, kind_corrections, with_kinds
 from foretrain.prediction.corrections.timings import Correction, corrections, corrections_of
-from foretrain.prediction.corrections.workers import calibrated_step
+from foretrain.prediction.corrections.workers import calibrate_step
 from foretrain.prediction.cost_models import (
     CostModel,
     OperatorCostModel,
     PricedStep,
     TimingEvidence,
-    narrowed,
+    narrow,
     step_estimate,
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
@@ -60,12 +60,12 @@ def _with_both(step: PricedStep, kinds: KindCorrections | None, timing: Correcti
     if timing is None or (kinds is not None and not timing.is_measured):
         return profiled
     if kinds is None:
-        return corrected(step, timing)
+        return correct_step(step, timing)
     plain, now = step_estimate(step).seconds, step_estimate(profiled).seconds
-    return corrected(profiled, replace(timing, factor=timing.factor * plain / now if now else 1.0))
+    return correct_step(profiled, replace(timing, factor=timing.factor * plain / now if now else 1.0))
 
 
-def corrected(step: PricedStep, correction: Correction) -> PricedStep:
+def correct_step(step: PricedStep, correction: Correction) -> PricedStep:
     """A step with corrected times and a narrower interval."""
     return replace(step.scale(correction.factor), evidence=timing_evidence(correction))
 
@@ -82,7 +82,7 @@ def correct_workers(
     """A step of CPU workers as the machine's own runs predict it; unchanged where there are none."""
     if at.device.kind != "cpu" or not isinstance(at.model, CorrectedCostModel) or micro_batches > 1:
         return step
-    return calibrated_step(step, at.model.model, graph, hardware, at)
+    return calibrate_step(step, at.model.model, graph, hardware, at)
 
 
 def with_timings(plain: ParallelStep, error: StepError, device: Device) -> ParallelStep | None:
@@ -91,7 +91,7 @@ def with_timings(plain: ParallelStep, error: StepError, device: Device) -> Paral
     if known is None:
         return None
     factor, evidence = known[0].factor, timing_evidence(known[0])
-    parts = narrowed([part.scale(factor) for part in plain.estimate.parts], evidence)
+    parts = narrow([part.scale(factor) for part in plain.estimate.parts], evidence)
     return replace(
         plain,
         estimate=Estimate("s", parts),

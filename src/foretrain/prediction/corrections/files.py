@@ -113,10 +113,10 @@ def _read(file: Path, changed: int) -> CalibrationFile:
         raise InvalidData(
             str(file), f"has version {version}, written by a newer foretrain; this one reads up to {VERSION}"
         )
-    return _checked(file, raw)
+    return _check(file, raw)
 
 
-def _checked(file: Path, raw: Mapping[str, Any]) -> CalibrationFile:
+def _check(file: Path, raw: Mapping[str, Any]) -> CalibrationFile:
     try:
         read = restore(CalibrationFile, raw)
     except Malformed as error:

@@ -211,7 +211,7 @@ def corrections(
     model: str, device: Device, steps: Sequence[PricedStep], timings: Sequence[MeasuredStep] | None = None
 ) -> list[Correction] | None:
     """The corrections of priced steps of `model` on one `device`; None without timings."""
-    related = _related(device, timings)
+    related = _select_related(device, timings)
     return (
         corrections_of([priced_error(model, device, step) for step in steps], device, related)
         if related
@@ -223,7 +223,7 @@ def corrections_of(
     steps: Sequence[StepError], device: Device, timings: Sequence[MeasuredStep] | None = None
 ) -> list[Correction] | None:
     """The corrections of steps on `device`; None without `timings`, by default the stored ones."""
-    related = _related(device, timings)
+    related = _select_related(device, timings)
     if not related or not steps:
         return None
     user = _user_errors(related)
@@ -232,7 +232,7 @@ def corrections_of(
     ]
 
 
-def _related(device: Device, timings: Sequence[MeasuredStep] | None) -> tuple[MeasuredStep, ...]:
+def _select_related(device: Device, timings: Sequence[MeasuredStep] | None) -> tuple[MeasuredStep, ...]:
     """Timings on devices of this kind: those of CPUs say nothing about GPUs, and the reverse."""
     known = devices()
     return tuple(

@@ -107,11 +107,11 @@ def deviation(known: WorkerCalibration, model: str, key: str) -> SettingDeviatio
 def worker_calibration(device_id: str) -> WorkerCalibration | None:
     """The stored calibration of a machine; None without one."""
     stored = calibration_for(WORKERS, device_id)
-    return None if stored is None else _decoded(json.dumps(stored.content, sort_keys=True), stored.device)
+    return None if stored is None else _decode(json.dumps(stored.content, sort_keys=True), stored.device)
 
 
 @lru_cache(maxsize=4)
-def _decoded(text: str, device_id: str) -> WorkerCalibration:
+def _decode(text: str, device_id: str) -> WorkerCalibration:
     raw: dict[str, Any] = json.loads(text)
     try:
         return _from_plain(raw)
@@ -144,7 +144,7 @@ def step_of_workers(
     return worker_step(graph, priced, layout, on_machine, cores, rate)
 
 
-def calibrated_step(
+def calibrate_step(
     step: ParallelStep, model: str, graph: Graph, hardware: Hardware, at: StepEnvironment
 ) -> ParallelStep:
     """The step of a model as the machine's own runs predict it; unchanged without such a calibration."""

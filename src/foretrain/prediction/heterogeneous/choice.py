@@ -212,7 +212,7 @@ def _comparison(nodes: _Nodes, counts: Counts) -> DivisionComparison:
     faster = with_factor(best.network, inter=2.0) if best.network.inter else with_factor(best.network, 2.0)
     return DivisionComparison(
         best=best,
-        excluded=tuple(_excluded(nodes, counts)),
+        excluded=tuple(_list_excluded(nodes, counts)),
         all_nodes=best if counts == nodes.all else nodes.fastest(nodes.all),
         even=batch.even(nodes.groups, nodes.network(nodes.all)),
         without=tuple(_without_each(nodes, counts, best)),
@@ -235,7 +235,7 @@ def _without_each(nodes: _Nodes, counts: Counts, best: Division) -> Iterator[Wit
         yield Without(nodes.labels[index], samples, nodes.fastest(others))
 
 
-def _excluded(nodes: _Nodes, counts: Counts) -> Iterator[str]:
+def _list_excluded(nodes: _Nodes, counts: Counts) -> Iterator[str]:
     for label, count, there in zip(nodes.labels, counts, nodes.all, strict=True):
         if not count:
             yield label

@@ -5,7 +5,7 @@ when the last device is ready. Each device's step is composed with the exchanges
 
     step = max over devices of step_i(b_i)      Σ b_i = B, min_i <= b_i <= largest_i, whole samples
 
-Batches are chosen such that all devices finish together (`balanced_batches`): for step times that do not
+Batches are chosen such that all devices finish together (`balance_batches`): for step times that do not
 decrease with the batch, the shortest step is found by bisection on the samples that all devices finish by
 then. Without fixed costs this is the split by speed: of two devices, one 20 times faster, the slow one takes
 1/21. The times step_i(b) are predicted at a few batch sizes and interpolated linearly; the sizes that result
@@ -290,7 +290,7 @@ class GlobalBatch:
             for group, curve in zip(groups, curves, strict=True)
             for _ in range(group.devices)
         ]
-        batches = balanced_batches(self.samples, workers)
+        batches = balance_batches(self.samples, workers)
         assert batches is not None, "called only where `can_divide` holds"
         return batches
 
@@ -304,7 +304,7 @@ class Worker:
     min_batch: int = 1
 
 
-def balanced_batches(global_batch: int, workers: Sequence[Worker]) -> tuple[int, ...] | None:
+def balance_batches(global_batch: int, workers: Sequence[Worker]) -> tuple[int, ...] | None:
     """Batches with which all workers finish together; None if their limits forbid it.
 
     What bisection leaves over adds no time; each worker gets a part in proportion to what it can still take.

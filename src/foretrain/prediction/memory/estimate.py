@@ -122,12 +122,12 @@ def memory_calibration() -> MemoryCalibration:
     """The shipped calibration."""
     content = calibration_content(_FILE)
     try:
-        return _parsed(content)
+        return _parse(content)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidData(_FILE, f"incomplete or malformed: {error!r}") from error
 
 
-def _parsed(content: dict[str, Any]) -> MemoryCalibration:
+def _parse(content: dict[str, Any]) -> MemoryCalibration:
     return MemoryCalibration(
         contexts={
             generation: ContextSize(

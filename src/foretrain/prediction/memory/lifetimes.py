@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from foretrain.prediction.strategies.division.shapes import owners_of_states
 from foretrain.prediction.strategies.program import MemoryOptions, is_of_expert, unit_of
-from foretrain.prediction.strategies.sharded import gathered_units
+from foretrain.prediction.strategies.sharded import gather_units
 from foretrain.workloads.executed import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.graph import Call, Graph, Nature, Phase, Role, Spec
 from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM, is_paged
@@ -232,7 +232,7 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
             *_workspaces(graph),
         ),
         communication=(
-            *(_gathered(graph) if gathers else ()),
+            *(_gather_parameters(graph) if gathers else ()),
             *(_reduce_buckets(gradients, options) if scatters else ()),
         ),
         gradients=tuple(_reduce_gradients(gradients, options) if scatters else gradients),
@@ -401,8 +401,8 @@ def _workspaces(graph: Graph) -> Iterator[Allocation]:
         yield Allocation(MemoryUse.WORKSPACE, max(sizes), call, call)
 
 
-def _gathered(graph: Graph) -> Iterator[Allocation]:
-    for unit in gathered_units(graph):
+def _gather_parameters(graph: Graph) -> Iterator[Allocation]:
+    for unit in gather_units(graph):
         yield Allocation(MemoryUse.PARAMETERS, unit.bytes, unit.start, unit.end)
 
 

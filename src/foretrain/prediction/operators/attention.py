@@ -90,7 +90,7 @@ def attention_seconds(
     sms, clock = device.sheet.number("sm_count"), device.sheet.number("boost_clock_hertz")
     backward = np.array([work.direction is not Direction.FORWARD for work in works.works])
     depth = _depth(works, sms, known, kernel)
-    head, value_head = (_padded(works.dim(name)) for name in ("head", "value_head"))
+    head, value_head = (_pad(works.dim(name)) for name in ("head", "value_head"))
     products = np.where(backward, 3 * head + 2 * value_head, head + value_head)
     share = np.where(backward, kernel.backward, kernel.forward)
     wide = np.where(backward, kernel.wide_backward, kernel.wide_forward)
@@ -120,7 +120,7 @@ def _depth(works: WorkTable, sms: float, known: AttentionConstants, kernel: Atte
     )
 
 
-def _padded(width: Floats) -> Floats:
+def _pad(width: Floats) -> Floats:
     return np.asarray(np.ceil(width / _PADDED) * _PADDED)
 
 

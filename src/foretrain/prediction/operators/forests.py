@@ -45,7 +45,7 @@ class Forest:
         return {f"{prefix}{name}": getattr(self, name) for name in (*ARRAYS, "depth")}
 
 
-def stored(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Forest:
+def load_forest(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Forest:
     """A forest from arrays stored by `Forest.arrays`."""
     parts = {name: arrays[prefix + name] for name in ARRAYS}
     return Forest(**parts, depth=int(arrays[prefix + "depth"]))

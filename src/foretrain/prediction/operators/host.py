@@ -120,11 +120,11 @@ def host_model(device: Device) -> HostModel:
     """The calibrated host; the same for all devices but for the frameworks' factor."""
     content = _framework()
     factor = content["devices"].get(device.id, content["factor"])
-    return replace(_calibrated(), framework_factor=factor)
+    return replace(_load_calibrated(), framework_factor=factor)
 
 
 @cache
-def _calibrated() -> HostModel:
+def _load_calibrated() -> HostModel:
     content = calibration_content(FILE)
     known = [field.name for field in fields(HostModel) if field.name != "framework_factor"]
     return HostModel(**{name: content[name] for name in known})
@@ -161,7 +161,7 @@ def ends_in_order(host: Floats, device: Floats) -> Floats:
     return busy + np.maximum.accumulate(np.cumsum(host) - (busy - device))
 
 
-def synchronised_step(host: Floats, device: Floats) -> Execution:
+def synchronise_step(host: Floats, device: Floats) -> Execution:
     """A step of a loop that waits for every step: it starts with an idle device."""
     return _execution(ends_in_order(host, device), device)
 

@@ -308,7 +308,7 @@ def listing_of(graph: Graph) -> Listing:
 
 
 @lru_cache(maxsize=8)
-def concatenated(listings: tuple[Listing, ...]) -> Listing:
+def concatenate(listings: tuple[Listing, ...]) -> Listing:
     """Several listings, one after the other."""
     if len(listings) == 1:
         return listings[0]

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from foretrain.facts.calibrations import calibration_arrays, calibration_content
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.forests import Forest, stored
+from foretrain.prediction.operators.forests import Forest, load_forest
 from foretrain.prediction.operators.listing import (
     Flags,
     Floats,
@@ -365,7 +365,7 @@ def forests() -> Mapping[str, Forest]:
     """The shipped corrections, by `correction_key`."""
     loaded = calibration_arrays(TREES)
     prefixes = sorted({name.rsplit("/", 1)[0] for name in loaded})
-    return {prefix: stored(loaded, prefix + "/") for prefix in prefixes}
+    return {prefix: load_forest(loaded, prefix + "/") for prefix in prefixes}
 
 
 @dataclass(frozen=True)

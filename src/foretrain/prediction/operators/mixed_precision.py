@@ -34,7 +34,7 @@ import numpy as np
 from foretrain.facts.calibrations import calibration_arrays, calibration_content
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.forests import Forest, stored
+from foretrain.prediction.operators.forests import Forest, load_forest
 from foretrain.prediction.operators.listing import KINDS, Floats, Listing
 from foretrain.prediction.operators.matrix import headroom, kernels_of
 from foretrain.prediction.operators.pricing import Confidence, Knowledge, PricedOps
@@ -91,10 +91,10 @@ def correction(graph: Graph, device: Device) -> Correction | None:
     """The correction of a step's prices; None unless it runs in mixed precision on tensor cores."""
     if graph.options.precision not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
         return None
-    return corrected_compiled if fuses(graph) else corrected
+    return correct_compiled_prices if fuses(graph) else correct_prices
 
 
-def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> PricedOps:
+def correct_prices(priced: PricedOps, device: Device, is_eager: bool = True) -> PricedOps:
     """The corrected prices of a step in mixed precision."""
     known = calibration()
     least = np.maximum(priced.computing, priced.moving)
@@ -110,9 +110,9 @@ def corrected(priced: PricedOps, device: Device, is_eager: bool = True) -> Price
     return replace(priced, seconds=seconds, confidence=dict.fromkeys(priced.confidence, trust))
 
 
-def corrected_compiled(priced: PricedOps, device: Device) -> PricedOps:
+def correct_compiled_prices(priced: PricedOps, device: Device) -> PricedOps:
     """The corrected prices of a compiled step: by kernel class only, since no whole steps were measured."""
-    return corrected(priced, device, is_eager=False)
+    return correct_prices(priced, device, is_eager=False)
 
 
 def factors(priced: PricedOps, device: Device, known: MixedPrecisionCalibration) -> Floats:
@@ -239,5 +239,5 @@ def calibration() -> MixedPrecisionCalibration:
         joules_per_flop=raw["joules_per_flop"],
         seen=(seen["p10"], seen["p90"]),
         unseen=(unseen["p10"], unseen["p90"]),
-        forest=stored(calibration_arrays(raw["trees"]), "") if raw["trees"] else None,
+        forest=load_forest(calibration_arrays(raw["trees"]), "") if raw["trees"] else None,
     )

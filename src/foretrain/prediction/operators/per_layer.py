@@ -218,7 +218,7 @@ _WIDER = {
 """Directions that were only measured together."""
 
 
-def measured_as(layer: LayerType, lines: LayerLines) -> LayerType:
+def substitute_measured(layer: LayerType, lines: LayerLines) -> LayerType:
     """The layer type with the line for another one; integers have the time of FP32."""
     kind = layer.kind if lines.measures(layer.kind) else SUBSTITUTES.get(layer.kind, layer.kind)
     is_float = "float" in layer.dtype or layer.kind in MATRIX_KINDS
@@ -232,7 +232,7 @@ def layer_seconds(works: WorkTable, device: Device, lines: LayerLines) -> Floats
         places.setdefault((work.kind, work.direction, work.dtype), []).append(place)
     seconds = np.zeros(len(works))
     for names, here in places.items():
-        layer = measured_as(LayerType(*names), lines)
+        layer = substitute_measured(LayerType(*names), lines)
         operations = complexity(table([works.works[place] for place in here]), layer.kind)
         seconds[here] = lines.line(layer, device).seconds(operations)
     return seconds

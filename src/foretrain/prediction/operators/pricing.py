@@ -25,7 +25,7 @@ from foretrain.prediction.operators.listing import (
     Listing,
     WorkTable,
     bounds,
-    concatenated,
+    concatenate,
     roofline,
     roofline_seconds,
 )
@@ -184,7 +184,7 @@ def price_all(
     listings: Sequence[Listing], device: Device, models: Sequence[OperatorModel]
 ) -> tuple[PricedOps, ...]:
     """Several listings priced in one call; the prices are those of separate calls."""
-    whole = price(concatenated(tuple(listings)), device, models)
+    whole = price(concatenate(tuple(listings)), device, models)
     if len(listings) == 1:
         return (whole,)
     return tuple(

@@ -21,7 +21,7 @@ from foretrain.facts.hardware import Cluster
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.heterogeneous.choice import split_step
 from foretrain.prediction.operators.pricing import Knowledge
-from foretrain.prediction.predict import configured
+from foretrain.prediction.predict import configure
 from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of
 from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
 from foretrain.prediction.scenario import Evaluation, Scenario, evaluate, global_batch, step_context
@@ -159,7 +159,7 @@ def pace_of(scenario: Scenario) -> Evaluation | Infeasible:
     hardware = scenario.cluster.groups[0]
     context = step_context(scenario.workload, hardware, scenario.parallelism, model, scenario.input)
     if scenario.parallelism.strategy != AUTO:
-        return evaluate(context, configured(context, scenario.parallelism))
+        return evaluate(context, configure(context, scenario.parallelism))
     ranking = search(context, global_batch(scenario.workload, hardware.devices, scenario.parallelism))
     return ranking if isinstance(ranking, Infeasible) else ranking.best
 

@@ -64,9 +64,9 @@ def kernel_spans(step: ParallelStep, device: int) -> KernelSpans:
         tasks = _tasks(step.run.timeline, device, phase)
         mine = np.flatnonzero((phases == phase.value) & (taken > 0))
         if len(tasks) and len(mine):
-            rounds = 1 if phase is Phase.OPTIMIZER else _shown(step, len(tasks))
+            rounds = 1 if phase is Phase.OPTIMIZER else _count_shown(step, len(tasks))
             shares = np.stack([times.device[mine], moved[mine]]) / taken[mine]
-            filled, density = _filled(tasks, np.tile(taken[mine], rounds))
+            filled, density = _fill_tasks(tasks, np.tile(taken[mine], rounds))
             listed.append((filled, np.tile(shares, rounds) * density))
     if not listed:
         return KernelSpans(np.empty((0, 2)), np.empty(0), np.empty(0))
@@ -75,7 +75,7 @@ def kernel_spans(step: ParallelStep, device: int) -> KernelSpans:
     return KernelSpans(spans, np.minimum(busy, 1.0), np.minimum(moving, 1.0))
 
 
-def _shown(step: ParallelStep, tasks: int) -> int:
+def _count_shown(step: ParallelStep, tasks: int) -> int:
     """Micro-batches that the timeline shows: each is one task of a phase in a pipeline."""
     if step.layout.pipeline > 1:
         return tasks
@@ -92,7 +92,7 @@ def _tasks(timeline: Timeline, device: int, phase: Phase) -> Floats:
     return np.array(rows, float).reshape(-1, 2)
 
 
-def _filled(tasks: Floats, taken: Floats) -> tuple[Floats, Floats]:
+def _fill_tasks(tasks: Floats, taken: Floats) -> tuple[Floats, Floats]:
     """Spans of calls that fill tasks in order, in proportion to their time, and the share of each in tasks.
 
     The span of a call that crosses the gap between two tasks includes the gap, in which it does not run.
@@ -138,8 +138,8 @@ def worker_cycle(evaluation: Evaluation, cores: float | None = None) -> WorkerCy
         evaluation,
         period,
         _computing(evaluation, device, stretch, period, cores),
-        [(*stretch(span), moved) for span, moved in _exchanged(step, _sends(device))],
-        [(*stretch(span), moved) for span, moved in _exchanged(step, _receives(device))],
+        [(*stretch(span), moved) for span, moved in _list_exchanges(step, _sends(device))],
+        [(*stretch(span), moved) for span, moved in _list_exchanges(step, _receives(device))],
     )
 
 
@@ -261,7 +261,7 @@ def _receives(device: int) -> _Streams:
     return lambda stream: stream.device == senders.get(stream.lane, device)
 
 
-def _exchanged(step: ParallelStep, includes: _Streams) -> Iterator[tuple[Floats, float]]:
+def _list_exchanges(step: ParallelStep, includes: _Streams) -> Iterator[tuple[Floats, float]]:
     """Span and wire bytes of the exchanges on some streams.
 
     A timeline may show fewer micro-batches than a step has; those shown carry the bytes of all.

@@ -65,7 +65,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     cut,
     equal_blocks,
     even_bounds,
-    merged,
+    merge_positions,
     position_of_every_call,
 )
 from foretrain.prediction.strategies.pipeline.stages import stage_programs
@@ -74,7 +74,7 @@ from foretrain.prediction.strategies.program import (
     Axis,
     Bucket,
     Program,
-    bucketed,
+    fill_buckets,
     forward_end,
     gradients,
     group_along,
@@ -84,7 +84,7 @@ from foretrain.prediction.strategies.program import (
     unit_of,
 )
 from foretrain.prediction.strategies.sharded import item_bytes
-from foretrain.prediction.strategies.strategy import divided, replication
+from foretrain.prediction.strategies.strategy import divide_step, replication
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase, Role
 
@@ -202,7 +202,7 @@ class BlockCosts:
     cached_bounds: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def bounds(self, stages: int) -> tuple[int, ...]:
-        """The first block of each stage, and the end: those of a full prediction (`pipeline.pipelined`)."""
+        """The first block of each stage, and the end: those of a full prediction (`pipeline.cut_program`)."""
         if stages not in self.cached_bounds:
             blocks = equal_blocks(self.names, self.parameter_bytes)
             even = even_bounds(blocks, len(self.names), stages)
@@ -219,7 +219,7 @@ class BlockCosts:
             self.crossing_bytes[:-1],
             names=self.names,
         )
-        cuts = cut(merged(chain, starts), stages, StageLink(), UNLIMITED)
+        cuts = cut(merge_positions(chain, starts), stages, StageLink(), UNLIMITED)
         assert isinstance(cuts, Cuts)
         ends = (*starts, len(self.names))
         return tuple(ends[bound] for bound in cuts.bounds)
@@ -236,7 +236,7 @@ class Sketch:
 
 def block_costs(blocks: Blocks, layout: Layout, at: StepEnvironment) -> BlockCosts:
     """The costs of blocks, divided by a layout."""
-    program = divided(blocks.condensed, layout)
+    program = divide_step(blocks.condensed, layout)
     graph = program.graph
     step = at.model.priced(graph, at.device)
     times = with_launched_exchanges(call_times(step), program, step)
@@ -416,7 +416,7 @@ class Reduction:
 
 def gradient_buckets(graph: Graph) -> tuple[Bucket, ...]:
     """The buckets of a step's gradients; their sizes are the same at every batch."""
-    return tuple(bucketed(gradients(graph)))
+    return tuple(fill_buckets(gradients(graph)))
 
 
 def reduction(buckets: Sequence[Bucket], hardware: Hardware, network: Network) -> Reduction:

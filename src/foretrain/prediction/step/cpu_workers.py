@@ -37,7 +37,13 @@ from foretrain.prediction.cost_models import PricedStep, call_times
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.layout import Layout, Variant
-from foretrain.prediction.strategies.program import Program, bucketed, forward_end, gradients, optimizer_start
+from foretrain.prediction.strategies.program import (
+    Program,
+    fill_buckets,
+    forward_end,
+    gradients,
+    optimizer_start,
+)
 from foretrain.prediction.strategies.strategy import replication
 from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, Role
 from foretrain.workloads.ops import Kind, Work
@@ -219,16 +225,16 @@ def _exchanging(step: WorkerStep, constants: WorkerConstants, backward: float, c
     mapping = large * constants.fresh_byte_seconds
     if step.strategy == DDP:
         ring = 2 * (workers - 1) / workers * wire
-        return len(step.messages) * each + mapping + _exposed(step.messages, ring + per_byte, backward)
+        return len(step.messages) * each + mapping + _time_exposed(step.messages, ring + per_byte, backward)
     if step.strategy == SERVER:
         early = _idle_places(step) * min(total * wire, computing * (1 - 1 / _workers_per_core(step)))
         return each + total * workers * (per_byte + 2 * wire) - early
     if step.strategy == FSDP:
-        return _sharded(step, constants, each, backward)
+        return _price_sharded(step, constants, each, backward)
     return step.tensors * each + total * ((workers - 1) / workers * wire + per_byte)
 
 
-def _sharded(step: WorkerStep, constants: WorkerConstants, each: float, backward: float) -> float:
+def _price_sharded(step: WorkerStep, constants: WorkerConstants, each: float, backward: float) -> float:
     """Exchanges of FSDP: those of the forward pass are awaited, those of the backward pass overlap a share of
     its computing and of the processor time of each other.
     """
@@ -252,7 +258,7 @@ _FSDP_BACKWARD_SHARE, _FSDP_BACKWARD_MESSAGES = 3 / 4, 2 / 3
 scatter of gradients, which gloo carries out as an all-reduce of twice the bytes."""
 
 
-def _exposed(messages: Sequence[Message], seconds_per_byte: float, backward: float) -> float:
+def _time_exposed(messages: Sequence[Message], seconds_per_byte: float, backward: float) -> float:
     """Time after the backward pass of messages that follow each other, each from when it is ready."""
     end = 0.0
     for message in messages:
@@ -370,7 +376,7 @@ def _messages(graph: Graph, layout: Layout, strategy: str, backward: Floats, sta
         share = done / done[-1] if done[-1] > 0 else np.ones_like(done)
         return [
             Message(float(bucket.bytes), float(share[min(max(bucket.ready + 1 - start, 0), len(share) - 1)]))
-            for bucket in bucketed(listed)
+            for bucket in fill_buckets(listed)
         ]
     if strategy == FSDP:
         program = replication(layout).replicate(Program(graph), layout)

@@ -26,7 +26,7 @@ from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.prediction.step.compose import ComposedStep
 from foretrain.prediction.step.input_pipeline import host_link
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.sharded import gathered_units
+from foretrain.prediction.strategies.sharded import gather_units
 from foretrain.prediction.strategies.strategy import replication
 from foretrain.workloads.executed import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.graph import Graph, Phase, Role
@@ -53,7 +53,7 @@ def offload_estimate(
         sent[Phase.FORWARD] += saved
         sent[Phase.BACKWARD] += saved
     if is_offloaded(graph, PARAMETERS):
-        gathered = sum(unit.bytes for unit in gathered_units(graph)) / shards.parameters * micro_batches
+        gathered = sum(unit.bytes for unit in gather_units(graph)) / shards.parameters * micro_batches
         sent[Phase.FORWARD] += gathered / 2
         sent[Phase.BACKWARD] += gathered / 2
     if is_offloaded(graph, OPTIMIZER):

@@ -54,7 +54,7 @@ from foretrain.prediction.strategies.program import (
     optimizer_start,
 )
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
-from foretrain.prediction.strategies.strategy import divided, replication
+from foretrain.prediction.strategies.strategy import divide_step, replication
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
@@ -149,11 +149,11 @@ def parallel_step(
             "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
             "placements"
         )
-    whole = replace(divided(executed, layout), micro_batches=micro_batches)
+    whole = replace(divide_step(executed, layout), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
     times = with_launched_exchanges(call_times(step), whole, step)
     times = replication(layout).call_times(times, whole, layout)
-    return composed_step(whole, step, _with_sharded_update(times, whole, layout, at), layout, at)
+    return compose_step(whole, step, _with_sharded_update(times, whole, layout, at), layout, at)
 
 
 def with_launched_exchanges(times: CallTimes, program: Program, step: PricedStep) -> CallTimes:
@@ -177,7 +177,7 @@ def _with_sharded_update(
     return CallTimes(np.append(times.device[:start], share.device), np.append(times.host[:start], share.host))
 
 
-def composed_step(
+def compose_step(
     whole: Program,
     step: PricedStep,
     times: CallTimes,

@@ -32,8 +32,8 @@ from foretrain.prediction.strategies.pipeline.pipeline import (
     MemoryBudget,
     Pipeline,
     StageLayers,
+    cut_program,
     feasible_schedule,
-    pipelined,
 )
 from foretrain.prediction.strategies.pipeline.schedules import PipelineRun, pipeline_seconds
 from foretrain.prediction.strategies.pipeline.stages import Stage
@@ -70,7 +70,7 @@ def compose_pipeline(
     name, stages, chunks = shape
     order = feasible_schedule(name, stages, whole.micro_batches, chunks)
     if cutting is None:
-        cutting = pipelined(whole, times.device, order, link_of(exchange_seconds), budget, layers)
+        cutting = cut_program(whole, times.device, order, link_of(exchange_seconds), budget, layers)
     else:
         cutting = cutting.under(order)
     costs = _part_costs(cutting, times, replicated, exchange_seconds, contention)

@@ -28,10 +28,10 @@ from foretrain.prediction.strategies.program import (
     MemoryOptions,
     Program,
     When,
-    averaged,
-    bucketed,
+    fill_buckets,
+    group_averaged,
     optimizer_start,
-    reduced_last,
+    reduce_last,
 )
 from foretrain.prediction.strategies.strategy import ExchangeSeconds, Strategy
 from foretrain.workloads.graph import ITEM_BYTES
@@ -52,8 +52,8 @@ def data_parallel(
 def _reductions(program: Program, bucket_bytes: float, compression: str | None) -> Iterator[Exchange]:
     graph = program.graph
     waiting, number = optimizer_start(graph), 0
-    for axes, same in averaged(program):
-        for bucket in bucketed(same, bucket_bytes):
+    for axes, same in group_averaged(program):
+        for bucket in fill_buckets(same, bucket_bytes):
             number += 1
             yield Exchange(
                 name=f"all-reduce gradients {number}",
@@ -97,7 +97,7 @@ class DataParallel(Strategy):
     def replicate(self, program: Program, layout: Layout) -> Program:
         """Gradients averaged in buckets, during the backward pass or after it."""
         replicated = data_parallel(program, layout.data, compression=layout.compression)
-        return replicated if layout.overlaps else reduced_last(replicated)
+        return replicated if layout.overlaps else reduce_last(replicated)
 
     def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
         """Buckets for the gradients."""

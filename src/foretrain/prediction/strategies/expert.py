@@ -25,9 +25,9 @@ from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.strategies.context import TOKEN_RULES
 from foretrain.prediction.strategies.division.flow import Walk, common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.rules import keep_division
-from foretrain.prediction.strategies.division.shapes import WHOLE, multiplied, outer_at
+from foretrain.prediction.strategies.division.shapes import WHOLE, multiply_spec, outer_at
 from foretrain.prediction.strategies.layout import Layout, divisors, whole_number
-from foretrain.prediction.strategies.pipeline.stages import pruned
+from foretrain.prediction.strategies.pipeline.stages import prune
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
 from foretrain.workloads.graph import Call, Graph, Phase, Role
@@ -56,7 +56,9 @@ def expert_parallel(program: Program, degree: int) -> Program:
             f" {nearest_degrees([count], degree)}"
         )
     is_stacked = any(call.name == _GROUPED for call in program.graph.calls)
-    parallel = _stacked(program, degree) if is_stacked else _listed(program, degree, count // degree)
+    parallel = (
+        _divide_stacked(program, degree) if is_stacked else _divide_listed(program, degree, count // degree)
+    )
     return replace(parallel, notes=(*parallel.notes, NOTE))
 
 
@@ -125,16 +127,16 @@ def _all_to_all(name: str, size: float, after: int, before: int) -> Exchange:
 # Experts as separate modules
 
 
-def _listed(program: Program, degree: int, experts: int) -> Program:
+def _divide_listed(program: Program, degree: int, experts: int) -> Program:
     """A device keeps the first `experts` experts, with the tokens of all devices for them."""
     graph = program.graph
     numbers = [_number(call) for call in graph.calls]
     elsewhere = {index for index, number in enumerate(numbers) if number is not None and number >= experts}
-    own, before = pruned(graph, elsewhere, _parameters_of(graph, experts))
+    own, before = prune(graph, elsewhere, _parameters_of(graph, experts))
     uses = _expert_uses(graph, numbers)
     walk = _token_walk(own)
     present = [
-        _scaled(exchange, numbers, degree)._replace(
+        _scale(exchange, numbers, degree)._replace(
             after=before[exchange.after + 1] - 1,
             before=before[min(exchange.before, len(numbers))],
             readers=tuple(before[reader] for reader in exchange.readers),
@@ -143,7 +145,7 @@ def _listed(program: Program, degree: int, experts: int) -> Program:
         if exchange.after not in elsewhere
     ]
     shifted = [use._replace(first=before[use.first], last=before[use.last + 1] - 1) for use in uses]
-    divided = divide(own, walk.flow, degree, multiplied)
+    divided = divide(own, walk.flow, degree, multiply_spec)
     return replace(program, exchanges=tuple(present)).with_axis(
         Axis.EXPERT, degree, *_exchanges(shifted), graph=divided
     )
@@ -161,7 +163,7 @@ def _parameters_of(graph: Graph, first: int) -> frozenset[str]:
     return frozenset(name for name, expert in matches if expert and int(expert["number"]) >= first)
 
 
-def _scaled(exchange: Exchange, numbers: list[int | None], degree: int) -> Exchange:
+def _scale(exchange: Exchange, numbers: list[int | None], degree: int) -> Exchange:
     """An exchange between tensor-parallel devices; within an expert it grows with its tokens."""
     is_inside = 0 <= exchange.after < len(numbers) and numbers[exchange.after] is not None
     return exchange._replace(bytes=exchange.bytes * degree) if is_inside else exchange
@@ -223,10 +225,10 @@ def _token_walk(graph: Graph) -> Walk:
 # Experts in one stacked weight
 
 
-def _stacked(program: Program, degree: int) -> Program:
+def _divide_stacked(program: Program, degree: int) -> Program:
     """A device keeps a part of the stack; it receives as many rows from all devices as it sends."""
     graph = program.graph
-    rules = {**TOKEN_RULES, _GROUPED: _grouped}
+    rules = {**TOKEN_RULES, _GROUPED: _divide_grouped}
     flow = Walk(graph, rules, keep_division, deciders=frozenset({_GROUPED})).run()
     spans: dict[tuple[str, Phase, bool], list[int]] = {}
     for index, call in enumerate(graph.calls):
@@ -253,7 +255,7 @@ def _rows(graph: Graph, index: int) -> int:
     return min(flat, key=lambda spec: graph.specs[spec].elements)
 
 
-def _grouped(walk: Walk, index: int, call: Call) -> None:
+def _divide_grouped(walk: Walk, index: int, call: Call) -> None:
     """The stack and its gradient are divided by experts; the number of rows is unchanged."""
     behind = walk.operands(call)
     for place in (0, 1):

@@ -37,7 +37,7 @@ from foretrain.prediction.stragglers import (
     WorkerTimes,
     expected_completion,
     expected_order_statistic,
-    simulated_first_k,
+    simulate_first_k,
 )
 from foretrain.prediction.strategies.layout import Layout, PsUpdate, ServerPlan, Variant
 from foretrain.prediction.strategies.strategy import Strategy
@@ -199,11 +199,11 @@ def _first_k_continuing(workers: int, k: int, times: WorkerTimes, server: Server
         return _any_k_batches(workers, k, times, server)
     busy = 2 * k * server.message_seconds + server.aggregation_seconds
     memoryless = times.distribution is Distribution.SHIFTED_EXPONENTIAL and times.shift == 0
-    alone = simulated_first_k(times, k, workers)
+    alone = simulate_first_k(times, k, workers)
     waiting = expected_order_statistic(times, k, workers) if memoryless else alone.seconds
     if busy == 0 and server.overhead_seconds == 0:
         return _Pace(waiting, waiting, 0.0 if memoryless else alone.standard_error)
-    whole = simulated_first_k(times, k, workers, busy, server.overhead_seconds)
+    whole = simulate_first_k(times, k, workers, busy, server.overhead_seconds)
     return _Pace(waiting, whole.seconds, whole.standard_error)
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Group, Verb
-from foretrain.workloads.executed import executed_fusion, fuses
+from foretrain.workloads.executed import fuse_executed, fuses
 from foretrain.workloads.graph import Graph, Phase, Role, once_per_graph
 
 
@@ -120,11 +120,11 @@ class Program:
         )
 
 
-def compiled(program: Program) -> Program:
+def compile_program(program: Program) -> Program:
     """The program with the fused kernels of its compiler or framework; no kernel spans an exchange."""
     if not fuses(program.graph):
         return program
-    result = executed_fusion(program.graph, [(each.after, each.before) for each in program.exchanges])
+    result = fuse_executed(program.graph, [(each.after, each.before) for each in program.exchanges])
     exchanges = tuple(
         exchange._replace(
             after=result.place[exchange.after] if exchange.after >= 0 else exchange.after,
@@ -249,7 +249,7 @@ def gradients(graph: Graph) -> list[Gradient]:
     return sorted(listed, key=lambda gradient: gradient.ready)
 
 
-def bucketed(
+def fill_buckets(
     ordered: Iterable[Gradient], most: float = BUCKET_BYTES, first: float = FIRST_BUCKET_BYTES
 ) -> Iterator[Bucket]:
     """Gradients in buckets of about `most` bytes; the first bucket is smaller.
@@ -282,7 +282,7 @@ def forward_end(graph: Graph) -> int:
     return next((index for index, call in calls if call.phase is not Phase.FORWARD), len(graph.calls))
 
 
-def reduced_last(program: Program) -> Program:
+def reduce_last(program: Program) -> Program:
     """The program with gradients reduced after the backward pass, without overlap."""
     start = optimizer_start(program.graph)
     later = (
@@ -302,7 +302,7 @@ def parameter_bytes(graph: Graph) -> int:
 AVERAGING = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
 
 
-def averaged(
+def group_averaged(
     program: Program, axes: tuple[Axis, ...] = AVERAGING
 ) -> Iterator[tuple[tuple[Axis, ...], list[Gradient]]]:
     """Groups of axes and the gradients averaged along them, in the order they are ready."""

@@ -32,11 +32,11 @@ from foretrain.prediction.strategies.program import (
     MemoryOptions,
     Program,
     When,
-    bucketed,
+    fill_buckets,
     gradients,
     is_of_expert,
     optimizer_start,
-    reduced_last,
+    reduce_last,
     unit_of,
 )
 from foretrain.prediction.strategies.strategy import ExchangeSeconds, MixedPrecision, Shards, Strategy
@@ -69,7 +69,7 @@ def item_bytes(graph: Graph, spec: Spec | None) -> int:
     return half or (ITEM_BYTES[spec.dtype] if spec else 0)
 
 
-def gathered_units(graph: Graph, is_member: Callable[[str], bool] = lambda _: True) -> list[Gathered]:
+def gather_units(graph: Graph, is_member: Callable[[str], bool] = lambda _: True) -> list[Gathered]:
     """All gathers of a step: each block once forward and once backward, one block prefetched.
 
     Under mixed precision, units are gathered in half precision, as FSDP does with a `param_dtype`. Parameters
@@ -83,7 +83,7 @@ def gathered_units(graph: Graph, is_member: Callable[[str], bool] = lambda _: Tr
             unit_of_buffer[index] = unit
             spec = graph.specs[buffer.spec]
             sizes[unit] = sizes.get(unit, 0) + spec.elements * item_bytes(graph, spec)
-    return _prefetched(_uses(graph, unit_of_buffer), sizes)
+    return _prefetch(_uses(graph, unit_of_buffer), sizes)
 
 
 def _uses(graph: Graph, unit_of_buffer: dict[int, str]) -> dict[tuple[str, Phase], tuple[int, int]]:
@@ -111,7 +111,7 @@ def _uses(graph: Graph, unit_of_buffer: dict[int, str]) -> dict[tuple[str, Phase
     return spans
 
 
-def _prefetched(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str, int]) -> list[Gathered]:
+def _prefetch(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str, int]) -> list[Gathered]:
     """The gathers of units, each started when the unit before it starts."""
     gathered: list[Gathered] = []
     for phase in (Phase.FORWARD, Phase.BACKWARD):
@@ -133,7 +133,7 @@ SHARING = (Axis.SHARD, Axis.CONTEXT, Axis.EXPERT)
 """The axes along which devices hold equal parameters and shard their state; experts: all but the last."""
 
 
-def sharded(program: Program, degree: int, stage: int, replicas: int = 1) -> Program:
+def shard_program(program: Program, degree: int, stage: int, replicas: int = 1) -> Program:
     """The program of one of `degree` devices that shard their state; there are `replicas` such groups.
 
     State is also sharded along the context axis and, outside experts, along the expert axis.
@@ -144,8 +144,8 @@ def sharded(program: Program, degree: int, stage: int, replicas: int = 1) -> Pro
     graph = program.graph
     added: list[Exchange] = []
     for axes, is_member in _groups(parallel):
-        gathered = _gathered_blocks(graph, axes, is_member) if stage == 3 else ()
-        added += gathered or _gathered_parameters(graph, axes, is_member)
+        gathered = _gather_blocks(graph, axes, is_member) if stage == 3 else ()
+        added += gathered or _gather_parameters(graph, axes, is_member)
         own = [gradient for gradient in gradients(graph) if is_member(gradient.parameter)]
         reductions = [*_reductions(graph, own, stage, axes)]
         added += reductions
@@ -165,7 +165,7 @@ def _groups(program: Program) -> Iterator[tuple[tuple[Axis, ...], Callable[[str]
     yield tuple(axis for axis in axes if axis is not Axis.EXPERT), is_of_expert
 
 
-def _gathered_blocks(
+def _gather_blocks(
     graph: Graph, axes: tuple[Axis, ...], is_member: Callable[[str], bool]
 ) -> tuple[Exchange, ...]:
     """All-gathers of blocks, each started with the block before it."""
@@ -180,16 +180,16 @@ def _gathered_blocks(
             when=When.EVERY,
             also=axes[1:],
         )
-        for unit in gathered_units(graph, is_member)
+        for unit in gather_units(graph, is_member)
     )
 
 
-def _gathered_parameters(
+def _gather_parameters(
     graph: Graph, axes: tuple[Axis, ...], is_member: Callable[[str], bool]
 ) -> tuple[Exchange, ...]:
     """The all-gather of the updated parameters."""
     size = sum(
-        _sent(graph, buffer)
+        _count_sent_bytes(graph, buffer)
         for buffer in graph.buffers
         if buffer.role is Role.PARAMETER and is_member(buffer.name)
     )
@@ -198,7 +198,7 @@ def _gathered_parameters(
     return (Exchange(name, Verb.ALL_GATHER, size, axes[0], end - 1, end, When.LAST, axes[1:]),)
 
 
-def _sent(graph: Graph, buffer: Buffer) -> float:
+def _count_sent_bytes(graph: Graph, buffer: Buffer) -> float:
     spec = graph.specs[buffer.spec]
     return spec.elements * item_bytes(graph, spec)
 
@@ -223,7 +223,7 @@ def _reductions(
 
 
 def _by_bucket(sent: list[Gradient]) -> Iterator[tuple[str, float, int]]:
-    for number, bucket in enumerate(bucketed(sent, BUCKET_BYTES, BUCKET_BYTES), start=1):
+    for number, bucket in enumerate(fill_buckets(sent, BUCKET_BYTES, BUCKET_BYTES), start=1):
         yield str(number), bucket.bytes, bucket.ready
 
 
@@ -358,8 +358,8 @@ class Sharded(Strategy):
 
     def replicate(self, program: Program, layout: Layout) -> Program:
         """Gathers of state and scatters of gradients, during the backward pass or after it."""
-        replicated = sharded(program, layout.shard, layout.zero_stage, layout.data)
-        return replicated if layout.overlaps else reduced_last(replicated)
+        replicated = shard_program(program, layout.shard, layout.zero_stage, layout.data)
+        return replicated if layout.overlaps else reduce_last(replicated)
 
     def shards(self, layout: Layout) -> Shards:
         """By stage: optimizer state, gradients, parameters."""

@@ -62,7 +62,7 @@ def replicating_seconds(graph: Graph, degree: int) -> float:
     return degree * parameters(graph) * replication().seconds_per_parameter if degree > 1 else 0.0
 
 
-def launched_by_one(times: CallTimes, graph: Graph, degree: int) -> CallTimes:
+def launch_by_one(times: CallTimes, graph: Graph, degree: int) -> CallTimes:
     """Call times when one interpreter copies the modules and launches all forward passes."""
     if degree == 1 or not len(times.host):
         return times
@@ -147,7 +147,7 @@ class SingleProcess(Strategy):
 
     def call_times(self, times: CallTimes, program: Program, layout: Layout) -> CallTimes:
         """Forward passes launched one after the other."""
-        return launched_by_one(times, program.graph, layout.data)
+        return launch_by_one(times, program.graph, layout.data)
 
     def memory(self, options: MemoryOptions, program: Program, layout: Layout) -> MemoryOptions:
         """The outputs of all replicas on the first device."""

@@ -24,7 +24,7 @@ from foretrain.errors import InvalidRequest, nearest
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compiled
+from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compile_program
 from foretrain.registry import Registry, discover
 from foretrain.workloads.executed import ExecutedGraph
 
@@ -191,7 +191,7 @@ def _other_words(strategy: Strategy) -> tuple[str, ...]:
 
 
 @contextmanager
-def registered(strategy: Strategy) -> Iterator[None]:
+def register_strategy(strategy: Strategy) -> Iterator[None]:
     """A context in which one more strategy is registered."""
     strategies()
     _known.append(strategy)
@@ -240,7 +240,7 @@ def plan_words() -> tuple[str, ...]:
     return tuple(word for each in strategies().values() for word in each.plan_words)
 
 
-def planned_as(text: str) -> str:
+def plan_word_of(text: str) -> str:
     """A strategy as `plan` compares it: `fsdp` is the third stage of ZeRO."""
     return next((each.planned_as(text) for each in strategies().values() if each.claims(text)), text)
 
@@ -252,7 +252,7 @@ def strategy_of(text: str) -> Strategy:
             return each
     if "=" not in text:
         raise InvalidRequest(_unknown(text))
-    given = _given(text)
+    given = _parse_degrees(text)
     return strategies()["zero" if given.get("zero", "0") != "0" else "ddp"]
 
 
@@ -263,13 +263,13 @@ def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
             return each.parse(text, devices, devices_per_node)
     if "=" not in text:
         raise InvalidRequest(_unknown(text))
-    given, layout = _given(text), Layout(text, data=devices)
+    given, layout = _parse_degrees(text), Layout(text, data=devices)
     for each in strategies().values():
         layout = each.read(given, layout)
     return layout
 
 
-def divided(step: ExecutedGraph, layout: Layout) -> Program:
+def divide_step(step: ExecutedGraph, layout: Layout) -> Program:
     """The program of one device with divided layers, compiled if the workload is.
 
     Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards.
@@ -277,7 +277,7 @@ def divided(step: ExecutedGraph, layout: Layout) -> Program:
     whole = program = Program(step.source)
     for each in active_strategies(layout):
         program = each.divide(program, layout)
-    executed = Program(step.graph) if program is whole else compiled(program)
+    executed = Program(step.graph) if program is whole else compile_program(program)
     for each in active_strategies(layout):
         executed = each.overlap(executed, layout)
     return executed
@@ -289,7 +289,7 @@ def _unknown(text: str) -> str:
     return f"strategy {text!r} is not one of {forms()}{suggestion}"
 
 
-def _given(text: str) -> dict[str, str]:
+def _parse_degrees(text: str) -> dict[str, str]:
     known = tuple(key for each in strategies().values() for key in each.keys)
     given: dict[str, str] = {}
     for item in text.split(","):

@@ -244,7 +244,7 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
 def _uncorrected(of: TimedConfiguration) -> StepError:
     """The step of a configuration, predicted without any measurement of the user."""
     from foretrain.prediction.cost_models import OperatorCostModel
-    from foretrain.prediction.predict import evaluated
+    from foretrain.prediction.predict import evaluate_scenario
     from foretrain.prediction.scenario import whole_error
     from foretrain.serving.requests import PredictRequest, request_from
     from foretrain.serving.verbs.predicting import scenario
@@ -256,7 +256,7 @@ def _uncorrected(of: TimedConfiguration) -> StepError:
         PredictRequest, {name: value for name, value in asked.items() if value is not None}
     )
     uncorrected = replace(scenario(request), cost_model=OperatorCostModel())
-    return whole_error(evaluated(uncorrected), of.model)
+    return whole_error(evaluate_scenario(uncorrected), of.model)
 
 
 @final

@@ -139,9 +139,9 @@ def plan(
 
 def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
     """Strategies as `plan` compares them."""
-    from foretrain.prediction.strategies.strategy import AUTO, plan_words, planned_as
+    from foretrain.prediction.strategies.strategy import AUTO, plan_word_of, plan_words
 
-    return plan_words() if names == (AUTO,) else tuple(map(planned_as, names))
+    return plan_words() if names == (AUTO,) else tuple(map(plan_word_of, names))
 
 
 def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:

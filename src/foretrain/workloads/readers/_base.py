@@ -111,7 +111,7 @@ def module_on_meta(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     return build().train()
 
 
-def chosen_batch(options: BuildOptions, default: int) -> int:
+def choose_batch(options: BuildOptions, default: int) -> int:
     """The batch asked for, or the default; at least one."""
     batch = default if options.batch is None else options.batch
     if batch < 1:

@@ -121,7 +121,7 @@ class _HostTensorsFollow(TorchFunctionMode):
             resized_args, resized_kwargs = tree_map(self._resized, (args, kwargs))
             with contextlib.suppress(RuntimeError, ValueError):
                 return func(*resized_args, **resized_kwargs)
-        args, kwargs = tree_map(_moved, (args, kwargs))
+        args, kwargs = tree_map(_move, (args, kwargs))
         return func(*args, **kwargs)
 
     def _resized(self, value: Any) -> Any:
@@ -150,7 +150,7 @@ def _is_meta(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_meta
 
 
-def _moved(value: Any) -> Any:
+def _move(value: Any) -> Any:
     return value.to("meta") if isinstance(value, torch.Tensor) and not value.is_meta else value
 
 
@@ -225,7 +225,7 @@ def step_of(given: Any, name: str) -> StepParts:
     """The parts of a module or of a step function."""
     if isinstance(given, torch.nn.Module):
         return StepParts(given)
-    named = dict(_referred(given))
+    named = dict(_list_references(given))
     optimizers = {id(each): each for each in named.values() if isinstance(each, torch.optim.Optimizer)}
     networks = {key: each for key, each in named.items() if isinstance(each, torch.nn.Module)}
     for kind, each in (("optimizer", optimizers), ("network", networks)):
@@ -248,7 +248,7 @@ def step_of(given: Any, name: str) -> StepParts:
     return StepParts(WholeStep(given, networks), tuple(optimizers.values()), (note,))
 
 
-def _referred(step: Any) -> Iterator[tuple[str, Any]]:
+def _list_references(step: Any) -> Iterator[tuple[str, Any]]:
     """Names and values that a function refers to; members of lists and dicts by `name_key`."""
     owner = getattr(step, "__self__", None)
     function = inspect.unwrap(getattr(step, "__func__", step))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from foretrain.errors import InvalidData, InvalidRequest
 from foretrain.workloads.readers._base import (
     ModelSource,
-    chosen_batch,
+    choose_batch,
     digest,
     existing_file,
     need,
@@ -57,7 +57,7 @@ class ExportedProgram(ModelSource):
         positional, named = _example_inputs(program, self.name)
         inputs = (*positional, *named.values())
         batch = batch_of(inputs, self.name)
-        asked = chosen_batch(options, batch)
+        asked = choose_batch(options, batch)
         if asked != batch:
             _check_dynamic(program, self.name, batch, asked)
             inputs = resize_inputs(inputs, batch, asked)

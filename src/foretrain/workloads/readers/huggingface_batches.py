@@ -17,7 +17,7 @@ from foretrain.workloads.readers._base import (
     BOXES_PER_IMAGE,
     DEFAULT_IMAGE_BATCH,
     DEFAULT_TEXT_BATCH,
-    chosen_batch,
+    choose_batch,
 )
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
@@ -82,7 +82,7 @@ def _text_shape(config: Any, options: BuildOptions, before: int = 0) -> tuple[in
         raise InvalidRequest(
             f"seq_len {length} does not fit: an image takes {before} tokens of each sequence"
         )
-    return chosen_batch(options, DEFAULT_TEXT_BATCH), length
+    return choose_batch(options, DEFAULT_TEXT_BATCH), length
 
 
 def _positions(config: Any) -> int | None:
@@ -162,7 +162,7 @@ def _images(
     sides = getattr(vision, "image_size", None) or options.image_size or size
     height, width = (sides, sides) if isinstance(sides, int) else sides
     channels = getattr(vision, "num_channels", None) or getattr(vision, "in_channels", None) or 3
-    return torch.empty((chosen_batch(options, batch), channels, height, width), device="meta")
+    return torch.empty((choose_batch(options, batch), channels, height, width), device="meta")
 
 
 def vision_part(config: Any) -> Any:
@@ -187,7 +187,7 @@ def image_then_text(model: Any, options: BuildOptions) -> Inputs:
     As many tokens stand for the image as the model makes features of it; `seq_len` counts them too.
     """
     config = model.config
-    batch = chosen_batch(options, DEFAULT_TEXT_BATCH)
+    batch = choose_batch(options, DEFAULT_TEXT_BATCH)
     vision: Inputs
     if hasattr(vision_part(config), "spatial_merge_size"):
         vision, per_image = _patches(config, options, batch)
@@ -285,4 +285,4 @@ def _sounds(config: Any, options: BuildOptions) -> torch.Tensor:
     samples = options.seq_len or DEFAULT_SEQ_LEN
     for kernel, stride in reversed(list(zip(config.conv_kernel, config.conv_stride, strict=True))):
         samples = (samples - 1) * stride + kernel
-    return torch.empty((chosen_batch(options, DEFAULT_TEXT_BATCH), samples), device="meta")
+    return torch.empty((choose_batch(options, DEFAULT_TEXT_BATCH), samples), device="meta")

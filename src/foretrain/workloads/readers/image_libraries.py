@@ -18,7 +18,7 @@ from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import (
     DEFAULT_IMAGE_BATCH,
     ModelSource,
-    chosen_batch,
+    choose_batch,
     digest,
     module_on_meta,
     need,
@@ -79,7 +79,7 @@ class TimmModel(ModelSource):
         from foretrain.workloads.readers.examples import classification
 
         refuse_size(self.name, options, "seq_len")
-        batch = chosen_batch(options, DEFAULT_IMAGE_BATCH)
+        batch = choose_batch(options, DEFAULT_IMAGE_BATCH)
         configuration = _configuration(self.architecture)
         channels, height, width = configuration.input_size
         arguments: dict[str, Any] = {}
@@ -176,7 +176,7 @@ class TorchvisionModel(ModelSource):
         refuse_size(self.name, options, "seq_len")
         if self.has_data:
             return self._detection(options)
-        batch = chosen_batch(options, DEFAULT_IMAGE_BATCH)
+        batch = choose_batch(options, DEFAULT_IMAGE_BATCH)
         size, classes = _size_and_classes(self.architecture)
         size = options.image_size or size
         task = segmentation if self.group.startswith(_SEGMENTATION) else classification

@@ -16,7 +16,7 @@ from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import (
     DEFAULT_IMAGE_BATCH,
     ModelSource,
-    chosen_batch,
+    choose_batch,
     digest,
     existing_file,
     need,
@@ -129,7 +129,7 @@ def _size(value: str, rank: int, axis: int, dim: Any, options: BuildOptions, nam
             )
         return fixed
     if axis == 0:
-        return chosen_batch(options, DEFAULT_IMAGE_BATCH)
+        return choose_batch(options, DEFAULT_IMAGE_BATCH)
     meaning = _MEANINGS.get((rank, axis))
     asked = getattr(options, meaning) if meaning else None
     if asked is None:

@@ -28,7 +28,7 @@ from uuid import uuid4
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import (
     ModelSource,
-    chosen_batch,
+    choose_batch,
     digest,
     existing_file,
     refuse_size,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def loaded_module(file: Path) -> Iterator[ModuleType]:
+def load_module(file: Path) -> Iterator[ModuleType]:
     """The file as a module; while it is in use, its folder is where imports look first.
 
     Afterwards the modules that came from the folder are forgotten, so that another file's `import model`
@@ -140,8 +140,8 @@ class PythonFile(ModelSource):
         return digest({"callable": self.callable_name, **texts, **versions(*packages)})
 
     def example(self, options: BuildOptions) -> Example:
-        with _outside_code(self.name), loaded_module(self.file) as module:
-            function = _named(module, self.callable_name, self.name)
+        with _outside_code(self.name), load_module(self.file) as module:
+            function = _find_callable(module, self.callable_name, self.name)
             accepted = _accepted_sizes(function, options, self.name)
             returned = function(**accepted) if options.real else _call(function, accepted)
         return example_of(returned, options, self.name, resize="batch" not in accepted)
@@ -172,7 +172,7 @@ def _outside_code(name: str) -> Any:
         raise InvalidRequest(f"{name} failed: {type(error).__name__}: {error}") from error
 
 
-def _named(module: Any, callable_name: str, name: str) -> Callable[..., Any]:
+def _find_callable(module: Any, callable_name: str, name: str) -> Callable[..., Any]:
     attribute = getattr(module, callable_name, None)
     if callable(attribute):
         return attribute  # type: ignore[no-any-return]
@@ -221,7 +221,7 @@ def example_of(returned: Any, options: BuildOptions, name: str, resize: bool) ->
     step = step_of(module, name)
     module, positional = all_by_position(step.module.train(), inputs)
     batch = batch_of(positional, name)
-    samples = chosen_batch(options, batch) if resize else batch
+    samples = choose_batch(options, batch) if resize else batch
     if samples != batch:
         positional = (repeat_inputs if options.real else resize_inputs)(positional, batch, samples)
     return Example(

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from foretrain.workloads.example import Example
-from foretrain.workloads.readers._base import BOXES_PER_IMAGE, chosen_batch
+from foretrain.workloads.readers._base import BOXES_PER_IMAGE, choose_batch
 from foretrain.workloads.readers.python_file import REAL_NOTE
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
@@ -33,7 +33,7 @@ def detection_example(module: torch.nn.Module, options: BuildOptions) -> Example
     transform.min_size, transform.max_size = (size,), size
     if getattr(transform, "fixed_size", None) is not None:
         transform.fixed_size = (size, size)
-    batch = chosen_batch(options, DEFAULT_BATCH)
+    batch = choose_batch(options, DEFAULT_BATCH)
     generator = torch.Generator().manual_seed(_SEED)
     images = [torch.rand((3, size, size), generator=generator) for _ in range(batch)]
     targets = [_target(module, size, generator) for _ in range(batch)]

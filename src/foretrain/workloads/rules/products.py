@@ -106,7 +106,7 @@ def _dot(site: Site) -> tuple[Work, ...]:
     return (_work(site, 1, 1, 1, site.input(0).elements),)
 
 
-def _grouped(site: Site) -> tuple[Work, ...]:
+def _price_grouped(site: Site) -> tuple[Work, ...]:
     """Rows sorted by group, each times its group's matrix: as many FLOP as rows times one matrix.
 
     Where both operands are matrices (the weight's gradient) the groups split the dimension summed over.
@@ -150,8 +150,8 @@ def _flop(dims: Mapping[str, int], inputs: Spec, weight: Spec, output: Spec) -> 
 
 
 def _convolution(site: Site) -> tuple[Work, ...]:
-    inputs, weight, output = _batched(site.input(0), site.input(1)), site.input(1), site.output()
-    output = _batched(output, weight)
+    inputs, weight, output = _add_batch_axis(site.input(0), site.input(1)), site.input(1), site.output()
+    output = _add_batch_axis(output, weight)
     dims = _dims(site, inputs, weight, output)
     if len(site.inputs) > 2 and site.inputs[2] is not None:
         dims["bias"] = 1
@@ -169,7 +169,7 @@ def _convolution(site: Site) -> tuple[Work, ...]:
 
 def _convolution_backward(site: Site) -> tuple[Work, ...]:
     grad, inputs, weight = site.input(0), site.input(1), site.input(2)
-    grad, inputs = _batched(grad, weight), _batched(inputs, weight)
+    grad, inputs = _add_batch_axis(grad, weight), _add_batch_axis(inputs, weight)
     dims = _dims(site, inputs, weight, grad)
     flop = _flop(dims, inputs, weight, grad)
     to_input, to_weight, to_bias = site.settings["output_mask"]
@@ -191,7 +191,7 @@ def _convolution_backward(site: Site) -> tuple[Work, ...]:
     return tuple(works)
 
 
-def _batched(spec: Spec, weight: Spec) -> Spec:
+def _add_batch_axis(spec: Spec, weight: Spec) -> Spec:
     """The spec with a batch axis, which PyTorch lets one leave out."""
     return spec if len(spec.shape) == len(weight.shape) else Spec((1, *spec.shape), spec.dtype)
 
@@ -280,7 +280,7 @@ def _scan(site: Site, times: int, first: int) -> tuple[Work, ...]:
 
 
 RULES: Mapping[str, Rule] = {
-    "aten._grouped_mm": _grouped,
+    "aten._grouped_mm": _price_grouped,
     "aten.mm": lambda site: _product(site, 0, 1),
     "aten.bmm": lambda site: _product(site, 0, 1),
     "aten.addmm": lambda site: _product(site, 1, 2),

@@ -112,9 +112,9 @@ class Reality(TorchFunctionMode):
         if name == "cross_entropy_loss" and _is_half(args[0]) and not args[1].is_floating_point():
             return _cross_entropy_to_full(*args, **kwargs)
         if name in FULL_PRECISION or name == "cross_entropy_loss":
-            return func(*_raised(args), **_raised(kwargs))
+            return func(*_raise_half(args), **_raise_half(kwargs))
         if name in {"cat", "stack", "index_put", "scatter_add", "where", "addcmul", "addcdiv"}:
-            return func(*_promoted(args), **kwargs)
+            return func(*_promote(args), **kwargs)
         return func(*args, **kwargs)
 
     def _lowered(self, value: Any) -> Any:
@@ -179,15 +179,15 @@ def _is_half(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in _HALF
 
 
-def _raised(value: Any) -> Any:
+def _raise_half(value: Any) -> Any:
     return map_tensors(value, lambda tensor: tensor.float() if tensor.dtype in _HALF else tensor)
 
 
-def _promoted(value: Any) -> Any:
+def _promote(value: Any) -> Any:
     """Tensors of mixed floating types, all in the widest."""
     flat = [item for group in value for item in (group if isinstance(group, list | tuple) else [group])]
     kinds = {item.dtype for item in flat if isinstance(item, torch.Tensor) and item.is_floating_point()}
-    return _raised(value) if len(kinds) > 1 else value
+    return _raise_half(value) if len(kinds) > 1 else value
 
 
 def _cross_entropy_to_full(

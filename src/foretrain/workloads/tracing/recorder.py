@@ -148,7 +148,7 @@ class Recorder(TorchDispatchMode):
                 inputs=tuple(self._spec(tensor) for tensor in inputs),
                 outputs=tuple(self._spec(tensor) for tensor in outputs),
                 reads=tuple(dict.fromkeys(reads)),
-                writes=_written(func, args, kwargs, writes, self._buffer, self._device),
+                writes=_find_written(func, args, kwargs, writes, self._buffer, self._device),
                 settings=_settings(func, name, args, kwargs),
                 nature=_nature(func),
                 forward=forward,
@@ -294,7 +294,7 @@ def _tensors(values: Iterable[Any], device: torch.device) -> Iterator[torch.Tens
             yield from _tensors(value, device)
 
 
-def _written(
+def _find_written(
     func: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],

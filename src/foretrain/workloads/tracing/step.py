@@ -136,7 +136,7 @@ def trace(
     values = RealValues() if with_values else None
     ensure_shapes()
     on_device = values.without_data if values else lambda tensor: with_value(tensor, device)
-    module = _moved(example.module, torch.device(device), example.optimizers, on_device)
+    module = _move(example.module, torch.device(device), example.optimizers, on_device)
     inputs = map_tensors(example.inputs, on_device)
     with whole_step.computing(values):
         if options.channels_last:
@@ -148,7 +148,7 @@ def trace(
     reality = _reality(options)
     if example.optimizers:
         whole_step.refuse_options(options)
-        with _named_failures(None):
+        with _name_failures(None):
             whole_step.warm_up(example, inputs, reality, values, torch.device(device))
     elif options.optimizer is not None and not options.forward_only:
         optimizer = _ready_optimizer(options, module)
@@ -162,7 +162,7 @@ def trace(
             again = partial(_again, reality, modules)
             stops_early = not frameworks()[options.framework].recomputes_whole_blocks
             checkpoint_blocks(module, again, options.selective_checkpointing, stops_early)
-        with _autocast_flag(_autocast(options)), _named_failures(modules):
+        with _autocast_flag(_autocast(options)), _name_failures(modules):
             if example.optimizers:
                 whole_step.run(example, inputs, reality, values, recorder, torch.device(device))
             else:
@@ -316,7 +316,7 @@ def _layer(recorder: Recorder, path: str, leaf: torch.nn.Module, output: Any) ->
     return Layer(path, type(leaf).__name__, outputs, own)
 
 
-def _moved(
+def _move(
     module: torch.nn.Module,
     device: torch.device,
     optimizers: tuple[torch.optim.Optimizer, ...],
@@ -374,7 +374,7 @@ def _autocast_flag(precision: str) -> Iterator[None]:
 
 
 @contextmanager
-def _named_failures(modules: ModuleStack | None) -> Iterator[None]:
+def _name_failures(modules: ModuleStack | None) -> Iterator[None]:
     """A failure inside the user's module, reported with the layer it happened in."""
     try:
         yield
@@ -383,10 +383,10 @@ def _named_failures(modules: ModuleStack | None) -> Iterator[None]:
     except Exception as error:
         path = modules.path if modules is not None else ""
         where = f"in layer {path!r}" if path else "outside its layers"
-        raise InvalidRequest(_explained(error, where)) from error
+        raise InvalidRequest(_explain(error, where)) from error
 
 
-def _explained(error: Exception, where: str) -> str:
+def _explain(error: Exception, where: str) -> str:
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
     sentence = f"the model failed {where}: {type(error).__name__}: {first_line}"
     reads_values = (

@@ -124,7 +124,7 @@ def _conv(
     return conv_norm_relu(inputs, outputs, kernel, stride=stride, padding=padding, eps=_EPS)
 
 
-def _pooled(inputs: int, outputs: int) -> nn.Sequential:
+def _project_pooled(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.AvgPool2d(3, stride=1, padding=1), _conv(inputs, outputs))
 
 
@@ -145,7 +145,7 @@ def _module_a(inputs: int, pooled: int) -> Branches:
         _conv(inputs, 64),
         nn.Sequential(_conv(inputs, 48), _conv(48, 64, 5)),
         nn.Sequential(_conv(inputs, 64), _conv(64, 96, 3), _conv(96, 96, 3)),
-        _pooled(inputs, pooled),
+        _project_pooled(inputs, pooled),
     )
 
 
@@ -170,7 +170,7 @@ def _module_b(width: int) -> Branches:
             _conv(width, width, _COLUMN),
             _conv(width, 192, _ROW),
         ),
-        _pooled(768, 192),
+        _project_pooled(768, 192),
     )
 
 
@@ -191,7 +191,7 @@ def _module_c(inputs: int) -> Branches:
         _conv(inputs, 320),
         nn.Sequential(_conv(inputs, 384), _row_and_column()),
         nn.Sequential(_conv(inputs, 448), _conv(448, 384, 3), _row_and_column()),
-        _pooled(inputs, 192),
+        _project_pooled(inputs, 192),
     )
 
 

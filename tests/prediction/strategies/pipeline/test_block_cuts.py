@@ -19,7 +19,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     equal_blocks,
     even_bounds,
     given_bounds,
-    merged,
+    merge_positions,
 )
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
@@ -40,7 +40,7 @@ def test_blocks_start_where_the_module_path_changes_its_number() -> None:
 
 
 def test_merged_positions_add_up_and_keep_what_crosses_between_them() -> None:
-    blocks = merged(CHAIN, block_starts(CHAIN))
+    blocks = merge_positions(CHAIN, block_starts(CHAIN))
     assert blocks.forward_seconds.tolist() == [1, 5, 4, 5]
     assert blocks.backward_seconds.tolist() == [2, 10, 8, 10]
     assert blocks.saved_bytes.tolist() == [10, 50, 40, 50]

@@ -19,7 +19,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     StageLink,
     StageMemory,
     cut,
-    evaluated,
+    evaluate_cuts,
 )
 from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight, schedule
 
@@ -166,7 +166,7 @@ def test_no_cuts_are_better(data: st.DataObject) -> None:
         assert isinstance(answer, Infeasible)
     else:
         assert cuts_of(answer).seconds == pytest.approx(best)
-        again = evaluated(model, cuts_of(answer).bounds, link, memory)
+        again = evaluate_cuts(model, cuts_of(answer).bounds, link, memory)
         assert again == answer
 
 

@@ -18,7 +18,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     StageMemory,
     chain_of,
     cut,
-    evaluated,
+    evaluate_cuts,
     position_of_every_call,
     positions_of_calls,
 )
@@ -192,7 +192,7 @@ def test_cuts_of_real_models_are_the_best_of_all(name: str) -> None:
     answer = cut(chain, 3, link, memory)
     assert isinstance(answer, Cuts)
     tried = (
-        evaluated(chain, (0, *inner, len(chain)), link, memory)
+        evaluate_cuts(chain, (0, *inner, len(chain)), link, memory)
         for inner in combinations(range(1, len(chain)), 2)
     )
     assert answer.seconds == pytest.approx(min(one.seconds for one in tried if max(one.stage_bytes) <= room))

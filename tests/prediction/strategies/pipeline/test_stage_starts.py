@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.pipeline.pipeline import pipelined_before
+from foretrain.prediction.strategies.pipeline.pipeline import cut_program_before
 from foretrain.prediction.strategies.pipeline.schedules import schedule
 from foretrain.prediction.strategies.program import Program
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
@@ -23,7 +23,7 @@ def _chain() -> Graph:
 
 def _stages(*starts: str) -> list[list[str]]:
     order = schedule("1f1b", len(starts) + 1, 4)
-    pipeline = pipelined_before(Program(_chain()), np.ones(4), order, starts)
+    pipeline = cut_program_before(Program(_chain()), np.ones(4), order, starts)
     return [[call.module or call.name for call in part.program.graph.calls] for part in pipeline.parts]
 
 
@@ -42,4 +42,4 @@ def test_stages_in_the_wrong_order_are_refused() -> None:
 
 def test_as_many_starts_as_cuts() -> None:
     with pytest.raises(InvalidRequest, match="2 stages need 1 modules to start at"):
-        pipelined_before(Program(_chain()), np.ones(4), schedule("1f1b", 2, 4), ("blocks.1", "blocks.10"))
+        cut_program_before(Program(_chain()), np.ones(4), schedule("1f1b", 2, 4), ("blocks.1", "blocks.10"))

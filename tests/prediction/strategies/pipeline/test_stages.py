@@ -13,7 +13,7 @@ from tests.support.hand_made_steps import environment, gpt2, graph
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.strategies.pipeline.cuts import StageLink
-from foretrain.prediction.strategies.pipeline.pipeline import Pipeline, pipelined
+from foretrain.prediction.strategies.pipeline.pipeline import Pipeline, cut_program
 from foretrain.prediction.strategies.pipeline.schedules import schedule
 from foretrain.prediction.strategies.program import Axis, Program, gradients
 from foretrain.workloads.graph import Graph, Phase, Role
@@ -30,7 +30,7 @@ def cutting(name: str, stages: int, chunks: int = 1) -> Pipeline:
     of, at = model(name), environment("a100-sxm-80gb")
     order = schedule("interleaved" if chunks > 1 else "1f1b", stages, 4, chunks)
     times = call_times(at.model.priced(of, at.device))
-    return pipelined(Program(of, micro_batches=4), times.device, order, StageLink())
+    return cut_program(Program(of, micro_batches=4), times.device, order, StageLink())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -121,4 +121,4 @@ def test_more_stages_than_layers_are_refused() -> None:
     with pytest.raises(
         InvalidRequest, match=r"500 stages for a model with \d+ layers .* use at most \d+ stages"
     ):
-        pipelined(Program(of), times, schedule("1f1b", 500, 4), StageLink())
+        cut_program(Program(of), times, schedule("1f1b", 500, 4), StageLink())

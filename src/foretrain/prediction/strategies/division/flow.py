@@ -17,13 +17,13 @@ from typing import NamedTuple
 from foretrain.prediction.strategies.division.shapes import (
     WHOLE,
     Shape,
-    divided,
+    divide_spec,
+    find_updated,
     outer_at,
     owners_of_states,
-    relocated,
+    relocate,
     same_axis,
     size_at,
-    updated,
 )
 from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import (
@@ -169,7 +169,7 @@ class Walk:
         seen = self.views.get((buffer, spec))
         if seen is not None:
             return seen
-        return relocated(self.shapes[self.buffers[buffer].spec], self.shapes[spec], outer)
+        return relocate(self.shapes[self.buffers[buffer].spec], self.shapes[spec], outer)
 
     def is_stored(self, buffer: int, shape: Shape) -> bool:
         """Whether an activation of this shape is stored in full, not a smaller tensor expanded to it."""
@@ -394,7 +394,7 @@ class Walk:
 
     def _update(self, index: int, call: Call) -> None:
         """Propagate marks through a call of the optimizer, which works on the device's share."""
-        buffers = updated(call)
+        buffers = find_updated(call)
         inputs = [
             self.mark(buffer, spec) if buffer in self.held else WHOLE
             for buffer, spec in zip(buffers, call.inputs, strict=True)
@@ -442,7 +442,7 @@ _COPIES = frozenset({"aten._to_copy", "aten.clone", "aten.copy_", "aten.contiguo
 _LINEAR_WORK = _COPIES | {"aten.add", "aten.add_", "aten.cat", "aten.slice_backward", "aten.sum", "aten.neg"}
 
 
-def divide(graph: Graph, flow: Flow, degree: int, share_of: Share = divided) -> Graph:
+def divide(graph: Graph, flow: Flow, degree: int, share_of: Share = divide_spec) -> Graph:
     """The graph of one of `degree` devices: the same calls on divided specs."""
     shares = _Shares(graph, degree, share_of)
     share = shares.of
@@ -508,7 +508,7 @@ def _layers(graph: Graph, flow: Flow, degree: int) -> tuple[Layer, ...]:
         if buffer.role is Role.PARAMETER:
             path = buffer.name.rpartition(".")[0]
             spec = graph.specs[buffer.spec]
-            elsewhere = spec.elements - divided(spec, outer, degree).elements
+            elsewhere = spec.elements - divide_spec(spec, outer, degree).elements
             removed[path] = removed.get(path, 0) + elsewhere
     return tuple(
         layer._replace(parameters=max(0, layer.parameters - removed[layer.path]))

@@ -16,7 +16,7 @@ from foretrain.prediction.strategies.division.shapes import (
     axis_of,
     broadcast,
     outer_at,
-    resized,
+    resize,
     size_at,
     through_view,
 )
@@ -143,7 +143,7 @@ def _combine(walk: Walk, index: int, call: Call) -> None:
             work_on_whole(walk, index, call)  # a residual: both operands or none
             return
         marks[position] = required
-    across = resized if call.name in _RESIZING else broadcast
+    across = resize if call.name in _RESIZING else broadcast
     outputs = [across(shape, shapes[out], outer) if out != NO_TENSOR else WHOLE for out in call.outputs]
     walk.emit(index, marks, outputs, tokens)
     if call.phase is Phase.BACKWARD and not call.recomputed:

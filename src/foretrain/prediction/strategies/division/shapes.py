@@ -45,7 +45,7 @@ def outer_at(shape: Shape, axis: int, inside: int = 1) -> int:
 
 
 @lru_cache(maxsize=65536)
-def divided(spec: Spec, outer: int, degree: int) -> Spec:
+def divide_spec(spec: Spec, outer: int, degree: int) -> Spec:
     """The share of a tensor on one of `degree` devices; a smaller last share is padded."""
     axis = axis_of(spec.shape, outer)
     if axis < 0:
@@ -56,7 +56,7 @@ def divided(spec: Spec, outer: int, degree: int) -> Spec:
 
 
 @lru_cache(maxsize=65536)
-def multiplied(spec: Spec, outer: int, degree: int) -> Spec:
+def multiply_spec(spec: Spec, outer: int, degree: int) -> Spec:
     """A tensor with the parts of `degree` devices."""
     axis = axis_of(spec.shape, outer)
     if axis < 0:
@@ -74,9 +74,9 @@ def through_view(name: str, before: Shape, after: Shape, outer: int) -> int:
         return WHOLE
     inside = outer // math.prod(before[:axis])
     if name in _SWAPPING:
-        new = 1 - axis if name == "aten.t" and len(after) == 2 else _moved(before, after, axis)
+        new = 1 - axis if name == "aten.t" and len(after) == 2 else _move_axis(before, after, axis)
     elif name in _SELECTING:
-        new = axis if len(after) == len(before) else _kept(before, after, axis)
+        new = axis if len(after) == len(before) else _keep_axis(before, after, axis)
     elif name == "aten.expand":
         new = axis + len(after) - len(before)
     else:
@@ -85,7 +85,7 @@ def through_view(name: str, before: Shape, after: Shape, outer: int) -> int:
 
 
 @lru_cache(maxsize=65536)
-def relocated(own: Shape, shape: Shape, outer: int) -> int:
+def relocate(own: Shape, shape: Shape, outer: int) -> int:
     """The `outer` of a tensor stored as `own` and read as `shape`, without a recorded view in between.
 
     Fused kernels do not record the views inside them: heads may have been merged with their width into the
@@ -130,7 +130,7 @@ def same_axis(before: Shape, after: Shape, outer: int) -> int:
 
 
 @lru_cache(maxsize=65536)
-def resized(before: Shape, after: Shape, outer: int) -> int:
+def resize(before: Shape, after: Shape, outer: int) -> int:
     """The `outer` of a tensor composed of divided ones, possibly along the divided axis."""
     axis = axis_of(before, outer)
     if axis < 0 or len(after) != len(before):
@@ -150,14 +150,14 @@ def _is_merged(before: Shape, after: Shape, outer: int) -> bool:
     return len(before) > len(after) > 0 and after[-1] == size_at(before, outer) * before[-1] > before[-1]
 
 
-def _moved(before: Shape, after: Shape, axis: int) -> int:
+def _move_axis(before: Shape, after: Shape, axis: int) -> int:
     """The new position of an axis after a transposition, by its size."""
     if after[axis] == before[axis]:
         return axis
     return next((new for new, size in enumerate(after) if size == before[axis]), -1)
 
 
-def _kept(before: Shape, after: Shape, axis: int) -> int:
+def _keep_axis(before: Shape, after: Shape, axis: int) -> int:
     """The new position of an axis after another one was selected from and removed."""
     if axis < len(after) and after[:axis] == before[:axis] and after[axis] == before[axis]:
         return axis
@@ -174,7 +174,7 @@ def owners_of_states(graph: Graph) -> dict[int, int]:
     }
 
 
-def updated(call: Call) -> list[int]:
+def find_updated(call: Call) -> list[int]:
     """The buffer of each tensor of an optimizer's call (-1: none). A list that occurs twice, such as
     gradients to be squared, is the last."""
     inputs, reads = call.inputs, call.reads

@@ -156,10 +156,10 @@ def cut(
     problem = _Problem(chain, link, memory)
     if not problem.fits(stages):
         return problem.infeasible(stages)
-    return evaluated(chain, best_bounds(problem.terms(stages)), link, memory)
+    return evaluate_cuts(chain, best_bounds(problem.terms(stages)), link, memory)
 
 
-def evaluated(chain: Chain, bounds: Sequence[int], link: StageLink, memory: StageMemory) -> Cuts:
+def evaluate_cuts(chain: Chain, bounds: Sequence[int], link: StageLink, memory: StageMemory) -> Cuts:
     """Time and memory of the stages of given cuts."""
     problem = _Problem(chain, link, memory)
     held = memory.held(len(bounds) - 1)
@@ -185,10 +185,10 @@ class _Problem:
         self.crossing = np.concatenate([[0.0], inner, [0.0]])
         sending = self.crossing * link.seconds_per_byte
         sending[1:-1] += link.latency_seconds
-        elapsed = _summed(np.add(chain.forward_seconds, chain.backward_seconds))
+        elapsed = _accumulate(np.add(chain.forward_seconds, chain.backward_seconds))
         self.time_from, self.time_to = sending - elapsed, sending + elapsed
-        self.state = _summed(chain.parameter_bytes) * memory.state_bytes_per_parameter_byte
-        self.saved = _summed(chain.saved_bytes)
+        self.state = _accumulate(chain.parameter_bytes) * memory.state_bytes_per_parameter_byte
+        self.saved = _accumulate(chain.saved_bytes)
 
     def bytes_from(self, in_flight: int) -> Floats:
         """Term of the first bound in a stage's memory."""
@@ -251,7 +251,7 @@ class _Problem:
         return f"no number of stages up to {tried} fits" if tried else "use devices with more memory"
 
 
-def _summed(values: ArrayLike) -> Floats:
+def _accumulate(values: ArrayLike) -> Floats:
     """Running sums with a leading 0: the sum of positions i ... j-1 is s[j] - s[i]."""
     return np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
 
@@ -281,7 +281,7 @@ def chain_of(graph: Graph, seconds: Sequence[float]) -> Chain:
         forward_seconds=forward,
         backward_seconds=backward,
         parameter_bytes=parameters,
-        saved_bytes=_saved(graph, position_of, count),
+        saved_bytes=_sum_saved(graph, position_of, count),
         crossing_bytes=_crossing(graph, position_of, count),
         optimizer_seconds=share * sum(updating),
         names=_names(graph, position_of, count),
@@ -343,7 +343,7 @@ def given_bounds(blocks: Sequence[int], end: int, layers: Sequence[int]) -> tupl
     return (0, *(blocks[first] for first in ends[:-1]), end)
 
 
-def merged(chain: Chain, starts: Sequence[int]) -> Chain:
+def merge_positions(chain: Chain, starts: Sequence[int]) -> Chain:
     """The chain with all positions from one start to the next merged, so that it is cut at starts only."""
 
     def total(values: Floats) -> Floats:
@@ -439,7 +439,7 @@ def _parameters(
     return held, tuple(graph.buffers[buffer].name for buffer in tied)
 
 
-def _saved(graph: Graph, position_of: Sequence[int], count: int) -> NDArray[np.float64]:
+def _sum_saved(graph: Graph, position_of: Sequence[int], count: int) -> NDArray[np.float64]:
     """Bytes of the activations that backward calls read, by the position that computed them."""
     read_again = {buffer for call in graph.calls if call.phase is Phase.BACKWARD for buffer in call.reads}
     held = np.zeros(count)

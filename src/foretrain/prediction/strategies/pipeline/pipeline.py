@@ -36,7 +36,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     equal_blocks,
     even_bounds,
     given_bounds,
-    merged,
+    merge_positions,
     numbered_blocks,
     position_of_every_call,
 )
@@ -107,7 +107,7 @@ class StageLayers:
 EVEN = StageLayers()
 
 
-def pipelined(
+def cut_program(
     program: Program,
     call_seconds: Floats,
     order: PipelineSchedule,
@@ -124,11 +124,11 @@ def pipelined(
         )
     bounds = _bounds_of_blocks(chain, order, layers)
     if bounds is None:
-        bounds = _balanced_bounds(chain, order, link, program.graph, budget, layers)
+        bounds = _balance_bounds(chain, order, link, program.graph, budget, layers)
     return _parts(program, chain, order, bounds)
 
 
-def pipelined_before(
+def cut_program_before(
     program: Program, call_seconds: Floats, order: PipelineSchedule, modules: Sequence[str]
 ) -> Pipeline:
     """A program cut before the first call of each named module, as frameworks assign whole blocks.
@@ -194,12 +194,12 @@ def _bounds_of_blocks(chain: Chain, order: PipelineSchedule, layers: StageLayers
 def _equal_blocks(chain: Chain) -> tuple[int, ...]:
     """The first position of each block of a model of equal blocks."""
     starts = block_starts(chain)
-    whole = merged(chain, starts)
+    whole = merge_positions(chain, starts)
     units = [unit_of(f"{name}.") for name in whole.names]
     return tuple(starts[block] for block in equal_blocks(units, whole.parameter_bytes))
 
 
-def _balanced_bounds(
+def _balance_bounds(
     chain: Chain,
     order: PipelineSchedule,
     link: StageLink,
@@ -218,7 +218,7 @@ def _balanced_bounds(
     blocks = () if layers.balanced else _equal_blocks(chain)
     if len(blocks) >= order.parts:  # every part has a block, also the first and the last
         starts = (0, *blocks[1:])
-    whole = chain if len(starts) < order.parts else merged(chain, starts)
+    whole = chain if len(starts) < order.parts else merge_positions(chain, starts)
     cuts = cut(whole, order.parts, link, memory)
     if isinstance(cuts, Infeasible):  # the memory estimate reports that it does not fit
         cuts = cut(whole, order.parts, link, UNLIMITED)

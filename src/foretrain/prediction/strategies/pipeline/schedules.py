@@ -113,11 +113,11 @@ def schedule(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Pip
             f"the interleaved schedule requires micro_batches to be a multiple of {stages}, the number of "
             f"stages, got {micro_batches}; use {near}, or schedule 1f1b"
         )
-    return _built(name, stages, micro_batches, chunks)
+    return _build(name, stages, micro_batches, chunks)
 
 
 @lru_cache(maxsize=64)
-def _built(name: str, stages: int, micro_batches: int, chunks: int) -> PipelineSchedule:
+def _build(name: str, stages: int, micro_batches: int, chunks: int) -> PipelineSchedule:
     rows = [SCHEDULES[name](stage, stages, micro_batches, chunks) for stage in range(stages)]
     return PipelineSchedule(name, stages, micro_batches, chunks, np.array(rows, dtype=np.int64))
 
@@ -142,7 +142,7 @@ def _one_forward_one_backward(stage: int, stages: int, micro_batches: int, chunk
     return _alternating(forward, forward + stages * micro_batches, stages - stage - 1)
 
 
-def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> Integers:
+def _interleave(stage: int, stages: int, micro_batches: int, chunks: int) -> Integers:
     """Groups of p micro-batches pass through all chunks of a device in turn, as in Megatron-LM.
 
     Warm-up of device r: 2 (p - r - 1) + (v - 1) p passes; with one chunk the schedule is 1F1B.
@@ -162,7 +162,7 @@ def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> In
 SCHEDULES: Mapping[str, Callable[[int, int, int, int], Integers]] = {
     "gpipe": _gpipe,
     "1f1b": _one_forward_one_backward,
-    "interleaved": _interleaved,
+    "interleaved": _interleave,
 }
 """Functions from (stage, stages, micro-batches, chunks) to the order of passes of a stage."""
 

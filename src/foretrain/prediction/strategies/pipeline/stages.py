@@ -11,7 +11,7 @@ i < j takes from[i] + to[j] and fits if needed[s][i] <= room[s][j]. The least ti
 It is computed in blocks that fit the cache. Stages slower than the best split on a coarse grid of bounds are
 excluded, since no stage of the best split is slower.
 
-**Pruning** (`pruned`). A graph without calls and parameters that are on other devices.
+**Pruning** (`prune`). A graph without calls and parameters that are on other devices.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.prediction.strategies.division.shapes import owners_of_states, updated
+from foretrain.prediction.strategies.division.shapes import find_updated, owners_of_states
 from foretrain.prediction.strategies.program import Program
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role
 
@@ -50,7 +50,7 @@ def stage_programs(program: Program, stage_of_call: Stages, stages: int) -> tupl
                 kept[stage][index] = call
             continue
         for each in range(stages):
-            mine = _restricted(call, owner, each)
+            mine = _restrict(call, owner, each)
             if mine is not None:
                 kept[each][index] = mine
     return tuple(_stage(program, calls) for calls in kept)
@@ -109,7 +109,7 @@ def _owners(graph: Graph, stage_of_call: Stages) -> dict[int, int]:
     return owner
 
 
-def _restricted(call: Call, owner: Mapping[int, int], stage: int) -> Call | None:
+def _restrict(call: Call, owner: Mapping[int, int], stage: int) -> Call | None:
     """An optimizer call on the tensors of one stage; None if it has none."""
     reads = tuple(buffer for buffer in call.reads if owner.get(buffer, stage) == stage)
     if not reads:
@@ -294,7 +294,7 @@ class Pruned(NamedTuple):
     before: tuple[int, ...]
 
 
-def pruned(graph: Graph, calls: Collection[int], parameters: Collection[str]) -> Pruned:
+def prune(graph: Graph, calls: Collection[int], parameters: Collection[str]) -> Pruned:
     """Remove calls and parameters, the buffers only they use, and the updates of the parameters.
 
     Buffers that remaining calls read are kept, even if a removed call wrote them: another device sends them.
@@ -309,8 +309,8 @@ def pruned(graph: Graph, calls: Collection[int], parameters: Collection[str]) ->
     number = {old: new for new, old in enumerate(i for i in range(len(graph.buffers)) if i not in removed)}
     remaining = replace(
         graph,
-        calls=tuple(_renumbered(call, number, before) for _, call in kept),
-        buffers=tuple(_moved(graph.buffers[old], before, len(graph.calls)) for old in number),
+        calls=tuple(_renumber(call, number, before) for _, call in kept),
+        buffers=tuple(_move(graph.buffers[old], before, len(graph.calls)) for old in number),
         layers=tuple(layer for layer in graph.layers if not _is_of(layer.path, parameters)),
         trained=tuple(name for name in graph.trained if name not in parameters),
     )
@@ -332,7 +332,7 @@ def _unused_buffers(graph: Graph, calls: Collection[int], parameters: Collection
 
 def _without_operands(call: Call, removed: set[int]) -> Call:
     """An update without removed tensors; buffers it writes for them are added to `removed`."""
-    buffers = updated(call)
+    buffers = find_updated(call)
     places = [place for place, buffer in enumerate(buffers) if buffer not in removed]
     if len(places) == len(buffers):
         return call
@@ -343,7 +343,7 @@ def _without_operands(call: Call, removed: set[int]) -> Call:
     return call._replace(inputs=tuple(call.inputs[place] for place in places), outputs=outputs)
 
 
-def _renumbered(call: Call, number: dict[int, int], before: tuple[int, ...]) -> Call:
+def _renumber(call: Call, number: dict[int, int], before: tuple[int, ...]) -> Call:
     return call._replace(
         reads=tuple(number[buffer] for buffer in call.reads if buffer in number),
         writes=tuple(number[buffer] for buffer in call.writes if buffer in number),
@@ -351,7 +351,7 @@ def _renumbered(call: Call, number: dict[int, int], before: tuple[int, ...]) -> 
     )
 
 
-def _moved(buffer: Buffer, before: tuple[int, ...], calls: int) -> Buffer:
+def _move(buffer: Buffer, before: tuple[int, ...], calls: int) -> Buffer:
     """A buffer with its lifetime in terms of the remaining calls."""
     born = buffer.born if buffer.born < 0 else before[buffer.born]
     dies = before[calls] if buffer.dies >= calls else max(born, before[buffer.dies + 1] - 1)
