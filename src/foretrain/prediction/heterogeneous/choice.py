@@ -18,7 +18,6 @@ from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.heterogeneous.division import (
-    DDP,
     BatchSplit,
     CachedCostModel,
     Division,
@@ -28,6 +27,7 @@ from foretrain.prediction.heterogeneous.division import (
 )
 from foretrain.prediction.options import Parallelism
 from foretrain.prediction.scenario import Scenario, global_batch, jitter_on
+from foretrain.prediction.strategies.layout import DATA_PARALLEL
 from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.units import format_duration
 
@@ -40,10 +40,10 @@ _WEIGHTS = "average gradients by samples: scale each device's loss by its batch 
 
 
 def _check_parallelism(parallelism: Parallelism) -> None:
-    if parallelism.strategy not in (DDP, AUTO):
+    if parallelism.strategy not in (DATA_PARALLEL, AUTO):
         raise InvalidRequest(
-            f"strategy {parallelism.strategy} requires equal nodes; a heterogeneous cluster supports "
-            f"strategy {DDP} only; alternatively list its equal nodes in a cluster file of their own"
+            f"strategy {parallelism.strategy} requires equal nodes; a heterogeneous cluster supports strategy "
+            f"{DATA_PARALLEL} only; alternatively list its equal nodes in a cluster file of their own"
         )
     if parallelism.micro_batches is not None and parallelism.micro_batches > 1:
         raise InvalidRequest(
