@@ -42,8 +42,9 @@ _WEIGHTS = "average gradients by samples: scale each device's loss by its batch 
 def _check_parallelism(parallelism: Parallelism) -> None:
     if parallelism.strategy not in (DATA_PARALLEL, AUTO):
         raise InvalidRequest(
-            f"strategy {parallelism.strategy} requires equal nodes; a heterogeneous cluster supports strategy "
-            f"{DATA_PARALLEL} only; alternatively list its equal nodes in a cluster file of their own"
+            f"strategy {parallelism.strategy} requires equal nodes; a heterogeneous cluster supports "
+            f"strategy {DATA_PARALLEL} only; alternatively list its equal nodes in a cluster file of their "
+            "own"
         )
     if parallelism.micro_batches is not None and parallelism.micro_batches > 1:
         raise InvalidRequest(
@@ -112,7 +113,7 @@ def _best_counts(nodes: _Nodes) -> Counts | None:
     batch = nodes.batch
     approximate = {
         counts: batch.approximate_seconds(nodes.selected(counts), nodes.network(counts))
-        for counts in _selections(nodes)
+        for counts in dict.fromkeys((*_fastest_first(nodes), *_subsets(nodes)))
         if batch.can_divide(nodes.selected(counts), nodes.network(counts))
     }
     if not approximate:
@@ -121,10 +122,6 @@ def _best_counts(nodes: _Nodes) -> Counts | None:
     divisions = {counts: nodes.fastest(counts) for counts, seconds in approximate.items() if seconds <= limit}
     seconds_of = {counts: each.seconds for counts, each in divisions.items() if each is not None}
     return min(seconds_of, key=lambda counts: (seconds_of[counts], sum(counts)))
-
-
-def _selections(nodes: _Nodes) -> list[Counts]:
-    return list(dict.fromkeys((*_fastest_first(nodes), *_subsets(nodes))))
 
 
 def _fastest_first(nodes: _Nodes) -> Iterator[Counts]:
