@@ -60,21 +60,21 @@ def decision_seconds(policy: str, nodes: int) -> float:
 def draw(path: Path = PLOT) -> None:
     """Decision times by size, on logarithmic axes."""
     from foretrain.serving.rendering.charts import save_spec
-    from foretrain.serving.views.vega import PALETTE, Line, Quantity, axis_over, figure, line_layers
+    from foretrain.serving.views.vega import PALETTE, ChartLine, ChartQuantity, axis_over, figure, line_layers
 
     lines = []
     for place, policy in enumerate(("auto", "price", "milp", "greedy", "path-relinking", "edf-packed")):
         sizes = [nodes for nodes in _SIZES if nodes < _SLOW_FROM.get(policy, 10_000)]
         decision_seconds(policy, sizes[0])  # imports
         seconds = [decision_seconds(policy, nodes) for nodes in sizes]
-        lines.append(Line(policy, sizes, seconds, PALETTE[place], has_marks=True))
+        lines.append(ChartLine(policy, sizes, seconds, PALETTE[place], has_marks=True))
         print(
             policy,
             ", ".join(f"{nodes} nodes: {each:.3g} s" for nodes, each in zip(sizes, seconds, strict=True)),
         )
-    x = axis_over(_SIZES, "nodes (4.5 waiting jobs each)", Quantity.NUMBER, 560, is_log=True)
+    x = axis_over(_SIZES, "nodes (4.5 waiting jobs each)", ChartQuantity.NUMBER, 560, is_log=True)
     values = [value for line in lines for value in line.y]
-    y = axis_over(values, "time of one decision", Quantity.TIME, 340, is_log=True, is_vertical=True)
+    y = axis_over(values, "time of one decision", ChartQuantity.TIME, 340, is_log=True, is_vertical=True)
     content = {"width": 560, "height": 340, "layer": line_layers(lines, x, y)}
     path.parent.mkdir(parents=True, exist_ok=True)
     save_spec(figure("Decision times", "Decision times of policies by number of nodes.", content), path)

@@ -26,13 +26,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from foretrain.serving.cli import frame
-from foretrain.serving.cli.app import SUMMARIES
+from foretrain.serving.cli.app import SUMMARIES, declared
 from foretrain.serving.cli.frame import CommandFamily, Listed, arguments, panels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -156,20 +155,20 @@ def commands() -> tuple[Command, ...]:
 
 def _commands(name: str, summary: str) -> Iterator[Command]:
     """The command of a name, or all of its family."""
-    declared = import_module(f"foretrain.serving.cli.{name.replace('-', '_')}").COMMAND
-    if not isinstance(declared, CommandFamily):
-        yield _command(name, summary, declared)
+    command = declared(name)
+    if not isinstance(command, CommandFamily):
+        yield _command(name, summary, command)
         return
-    if declared.default is not None:
-        yield _command(name, summary, declared.default)
-    for word, (text, each) in declared.commands.items():
+    if command.default is not None:
+        yield _command(name, summary, command.default)
+    for word, (text, each) in command.commands.items():
         yield _command(f"{name} {word}", text, each)
 
 
-def _command(name: str, summary: str, declared: frame.Command) -> Command:
-    text = "\n\n".join(filter(None, (summary, declared.details)))
-    positional = {"Arguments": arguments(declared)} if arguments(declared) else {}
-    return Command(name, text, declared.examples, {**positional, **panels(declared)})
+def _command(name: str, summary: str, command: frame.Command) -> Command:
+    text = "\n\n".join(filter(None, (summary, command.details)))
+    positional = {"Arguments": arguments(command)} if arguments(command) else {}
+    return Command(name, text, command.examples, {**positional, **panels(command)})
 
 
 def _command_reference() -> str:

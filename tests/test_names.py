@@ -8,8 +8,6 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "src" / "foretrain"
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
-FRONT_ENDS = "serving/"
-"""Requests and drawings of front ends may be named as what they ask for and draw."""
 
 
 def test_each_public_class_name_stands_once() -> None:
@@ -17,7 +15,6 @@ def test_each_public_class_name_stands_once() -> None:
     for file in sorted(SOURCES.rglob("*.py")):
         place = file.relative_to(SOURCES).as_posix()
         for name in _CLASS.findall(file.read_text(encoding="utf-8")):
-            if not place.startswith(FRONT_ENDS):
-                places[name].append(place)
+            places[name].append(place)
     twice = {name: files for name, files in places.items() if len(files) > 1}
     assert not twice, f"rename so that each name is of one class: {twice}"

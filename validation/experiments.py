@@ -21,9 +21,9 @@ from foretrain.serving.rendering.charts import save_spec
 from foretrain.serving.views.vega import (
     MUTED,
     PALETTE,
-    Axis,
-    Line,
-    Quantity,
+    ChartAxis,
+    ChartLine,
+    ChartQuantity,
     Spec,
     axis_over,
     figure,
@@ -119,14 +119,15 @@ def draw_seeds(runs: Sequence[Run]) -> Spec:
             name = f"{workers} worker{'s' if workers > 1 else ''}"
             colour = PALETTE[workers - 1]
             lines += [
-                Line(name, batches, [_predicted(run) for run in chosen], colour, mark={"strokeWidth": 1.25},
-                     low=[each.p10_seconds for each in made], high=[each.p90_seconds for each in made]),
-                Line(name, batches, [_measured(run) for run in chosen], colour, is_line=False),
+                ChartLine(name, batches, [_predicted(run) for run in chosen], colour,
+                          mark={"strokeWidth": 1.25}, low=[each.p10_seconds for each in made],
+                          high=[each.p90_seconds for each in made]),
+                ChartLine(name, batches, [_measured(run) for run in chosen], colour, is_line=False),
             ]  # fmt: skip
         sizes = [batch for line in lines for batch in line.x]
-        x = axis_over(sizes, "batch per worker", Quantity.POWERS_OF_TWO, _SIDE, is_log=True)
+        x = axis_over(sizes, "batch per worker", ChartQuantity.POWERS_OF_TWO, _SIDE, is_log=True)
         y = axis_over([value for line in lines for value in line.values], f"{title}: time of a step",
-                      Quantity.TIME, 220, is_log=True, is_vertical=True)  # fmt: skip
+                      ChartQuantity.TIME, 220, is_log=True, is_vertical=True)  # fmt: skip
         views.append({"width": _SIDE, "height": 220, "layer": line_layers(lines, x, y)})
     content = {"concat": views, "columns": 2}
     return figure("Step time over batch size: points measured, lines predicted", "Four models.", content)
@@ -139,11 +140,11 @@ def draw_errors(runs: Sequence[Run]) -> Spec:
         chosen = [run for run in runs if run.prediction is not None and strategy_of(run) == strategy]
         measured, predicted = [_measured(run) for run in chosen], [_predicted(run) for run in chosen]
         mark = {"shape": shape, "size": 30, "opacity": 0.8}
-        points.append(Line(strategy, measured, predicted, PALETTE[place], is_line=False, mark=mark))
+        points.append(ChartLine(strategy, measured, predicted, PALETTE[place], is_line=False, mark=mark))
     values = [value for line in points for value in (*line.x, *line.y)]
     ends = min(values) / 1.2, max(values) * 1.2
-    x = Axis("measured step", Quantity.TIME, *ends, 420, is_log=True)
-    y = Axis("predicted step", Quantity.TIME, *ends, 420, is_log=True, is_vertical=True)
+    x = ChartAxis("measured step", ChartQuantity.TIME, *ends, 420, is_log=True)
+    y = ChartAxis("predicted step", ChartQuantity.TIME, *ends, 420, is_log=True, is_vertical=True)
     equal = [{"x": end, "y": end} for end in ends]
     line = layer(
         equal, {"type": "line", "color": MUTED, "strokeWidth": 1}, {"x": x.channel("x"), "y": y.channel("y")}
@@ -170,12 +171,12 @@ def draw_bursts(runs: Sequence[Run]) -> Spec:
         views = []
         for resource, scale, title in ((Resource.CPU, 1.0, "cores"), (Resource.TRANSMIT, 1e6, "MB/s sent")):
             series = next(each for each in run.series if each.resource is resource and each.worker == 0)
-            line = Line(title, series.seconds.tolist(), (np.asarray(series.values) / scale).tolist(),
-                        PALETTE[0], mark={"strokeWidth": 1})  # fmt: skip
+            line = ChartLine(title, series.seconds.tolist(), (np.asarray(series.values) / scale).tolist(),
+                             PALETTE[0], mark={"strokeWidth": 1})  # fmt: skip
             is_last = resource is Resource.TRANSMIT
-            x = Axis("time", Quantity.TIME, 0.0, max(line.x), _SIDE, has_labels=is_last)
+            x = ChartAxis("time", ChartQuantity.TIME, 0.0, max(line.x), _SIDE, has_labels=is_last)
             what = f"{strategy}, batch {run.setting['batch']}: {title}"
-            y = axis_over(line.y, what, Quantity.NUMBER, 150, is_vertical=True)
+            y = axis_over(line.y, what, ChartQuantity.NUMBER, 150, is_vertical=True)
             bursts = bursts_of(within(series, window))
             spans = [{"x": span.start, "end": span.end} for span in (bursts.spans if bursts else ())]
             shade = {"type": "rect", "color": PALETTE[1], "opacity": 0.25}

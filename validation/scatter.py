@@ -12,9 +12,9 @@ from foretrain.serving.views.vega import (
     INK,
     LINE,
     PALETTE,
-    Axis,
-    Line,
-    Quantity,
+    ChartAxis,
+    ChartLine,
+    ChartQuantity,
     figure,
     layer,
     line_layers,
@@ -45,7 +45,7 @@ def draw(report: SuiteReport, path: Path) -> None:
     for case in shown:
         by_name[named.get(case.group, "others")].append(case)
     points = [
-        Line(
+        ChartLine(
             name, [case.measured for case in cases], [case.predicted[method] for case in cases],
             GREY if name == "others" else _COLOURS[place], is_line=False, mark=_DOT,
         )
@@ -53,8 +53,8 @@ def draw(report: SuiteReport, path: Path) -> None:
     ]  # fmt: skip
     values = [value for case in shown for value in (case.measured, case.predicted[method])]
     ends = min(values) / 1.2, max(values) * 1.2
-    x = Axis("measured", Quantity.NUMBER, *ends, _SIZE, is_log=True)
-    y = Axis("predicted", Quantity.NUMBER, *ends, _SIZE, is_log=True, is_vertical=True)
+    x = ChartAxis("measured", ChartQuantity.NUMBER, *ends, _SIZE, is_log=True)
+    y = ChartAxis("predicted", ChartQuantity.NUMBER, *ends, _SIZE, is_log=True, is_vertical=True)
     band = [{"x": end, "y": end / _WITHIN, "high": end * _WITHIN, "equal": end} for end in ends]
     across, up = x.channel("x"), y.channel("y")
     equality = {"x": across, "y": {**up, "field": "equal"}}
@@ -79,11 +79,11 @@ def draw_reliability(report: SuiteReport, path: Path) -> None:
     if not report.reliability:
         return
     stated, met, counts = zip(*report.reliability, strict=True)
-    x = Axis("stated probability", Quantity.NUMBER, 0.0, 1.0, _SIZE)
-    y = Axis("share that came true", Quantity.NUMBER, 0.0, 1.0, _SIZE, is_vertical=True)
+    x = ChartAxis("stated probability", ChartQuantity.NUMBER, 0.0, 1.0, _SIZE)
+    y = ChartAxis("share that came true", ChartQuantity.NUMBER, 0.0, 1.0, _SIZE, is_vertical=True)
     lines = [
-        Line("as stated", [0, 1], [0, 1], INK, mark={"strokeWidth": 1}),
-        Line("came true", stated, met, PALETTE[0], mark={"strokeWidth": 1.5}),
+        ChartLine("as stated", [0, 1], [0, 1], INK, mark={"strokeWidth": 1}),
+        ChartLine("came true", stated, met, PALETTE[0], mark={"strokeWidth": 1.5}),
     ]
     rows = [
         {"x": one, "y": other, "size": 250 * count / max(counts) + 15}

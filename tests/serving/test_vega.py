@@ -14,10 +14,10 @@ from tests.support.drawings import labels, of_class, parsed
 
 from foretrain.serving.views.vega import (
     FONT_SIZE,
-    Axis,
     Box,
+    ChartAxis,
+    ChartQuantity,
     Placed,
-    Quantity,
     Wanted,
     axis_over,
     figure,
@@ -32,7 +32,7 @@ from foretrain.units import DAY, HOUR, MINUTE, YEAR
 VALUES = st.floats(1e-6, 1e9)
 
 
-def drawn_axes(*axes: Axis) -> list[ElementTree.Element]:
+def drawn_axes(*axes: ChartAxis) -> list[ElementTree.Element]:
     """Horizontal axes as Vega draws them."""
     views = [
         {"width": axis.length, "height": 20, "data": {"values": [{"x": axis.high}]}, "mark": "point",
@@ -44,27 +44,27 @@ def drawn_axes(*axes: Axis) -> list[ElementTree.Element]:
     return [group for group in of_class(svg, "role-axis") if group.get("aria-roledescription") == "axis"]
 
 
-def texts(low: float, high: float, quantity: Quantity, most: int, is_log: bool = True) -> list[str]:
+def texts(low: float, high: float, quantity: ChartQuantity, most: int, is_log: bool = True) -> list[str]:
     """What stands along an axis with room for some ticks."""
-    (axis,) = drawn_axes(Axis("", quantity, low, high, 74.0 * most + 1, is_log))
+    (axis,) = drawn_axes(ChartAxis("", quantity, low, high, 74.0 * most + 1, is_log))
     return labels(axis, "axis-label")
 
 
 def test_times_in_the_units_people_use() -> None:
-    assert texts(8 * MINUTE, 7 * HOUR, Quantity.TIME, 9) == [
+    assert texts(8 * MINUTE, 7 * HOUR, ChartQuantity.TIME, 9) == [
         "10 min", "20 min", "30 min", "1 h", "2 h", "3 h", "6 h",
     ]  # fmt: skip
-    assert texts(8 * MINUTE, 7 * HOUR, Quantity.TIME, 5) == ["10 min", "30 min", "2 h", "6 h"]
-    assert texts(20 * HOUR, 50 * DAY, Quantity.TIME, 9) == ["1 d", "2 d", "4 d", "7 d", "14 d", "30 d"]
-    assert texts(0.5, 40 * YEAR, Quantity.TIME, 6) == ["10 s", "10 min", "6 h", "7 d", "1 y"]
-    assert texts(9e-3, 2, Quantity.TIME, 6) == ["10 ms", "30 ms", "100 ms", "300 ms", "1 s"]
-    assert texts(0.09, 2, Quantity.TIME, 6) == ["100 ms", "200 ms", "500 ms", "1 s", "2 s"]
-    assert texts(0.09, 2, Quantity.TIME, 2) == ["100 ms", "1 s"]
+    assert texts(8 * MINUTE, 7 * HOUR, ChartQuantity.TIME, 5) == ["10 min", "30 min", "2 h", "6 h"]
+    assert texts(20 * HOUR, 50 * DAY, ChartQuantity.TIME, 9) == ["1 d", "2 d", "4 d", "7 d", "14 d", "30 d"]
+    assert texts(0.5, 40 * YEAR, ChartQuantity.TIME, 6) == ["10 s", "10 min", "6 h", "7 d", "1 y"]
+    assert texts(9e-3, 2, ChartQuantity.TIME, 6) == ["10 ms", "30 ms", "100 ms", "300 ms", "1 s"]
+    assert texts(0.09, 2, ChartQuantity.TIME, 6) == ["100 ms", "200 ms", "500 ms", "1 s", "2 s"]
+    assert texts(0.09, 2, ChartQuantity.TIME, 2) == ["100 ms", "1 s"]
 
 
 def test_a_short_range_of_time_gets_even_ticks() -> None:
-    assert texts(21 * HOUR, 29 * HOUR, Quantity.TIME, 5) == ["22 h", "24 h", "26 h", "28 h"]
-    assert texts(0, 2e-3, Quantity.TIME, 5, is_log=False) == [
+    assert texts(21 * HOUR, 29 * HOUR, ChartQuantity.TIME, 5) == ["22 h", "24 h", "26 h", "28 h"]
+    assert texts(0, 2e-3, ChartQuantity.TIME, 5, is_log=False) == [
         "0 us",
         "500 us",
         "1,000 us",
@@ -74,46 +74,46 @@ def test_a_short_range_of_time_gets_even_ticks() -> None:
 
 
 def test_money() -> None:
-    assert texts(0.4, 60, Quantity.MONEY, 9) == ["$0.50", "$1", "$2", "$5", "$10", "$20", "$50"]
-    assert texts(0.4, 60, Quantity.MONEY, 5) == ["$1", "$3", "$10", "$30"]
-    assert texts(800, 3e6, Quantity.MONEY, 5) == ["$1,000", "$10,000", "$100k", "$1M"]
-    assert texts(0, 1.5e5, Quantity.MONEY, 4, is_log=False) == ["$0", "$50k", "$100k", "$150k"]
-    assert texts(21, 24, Quantity.MONEY, 5) == ["$21", "$22", "$23", "$24"]
-    assert texts(0.001, 0.02, Quantity.MONEY, 4) == ["$0.001", "$0.003", "$0.01"]
+    assert texts(0.4, 60, ChartQuantity.MONEY, 9) == ["$0.50", "$1", "$2", "$5", "$10", "$20", "$50"]
+    assert texts(0.4, 60, ChartQuantity.MONEY, 5) == ["$1", "$3", "$10", "$30"]
+    assert texts(800, 3e6, ChartQuantity.MONEY, 5) == ["$1,000", "$10,000", "$100k", "$1M"]
+    assert texts(0, 1.5e5, ChartQuantity.MONEY, 4, is_log=False) == ["$0", "$50k", "$100k", "$150k"]
+    assert texts(21, 24, ChartQuantity.MONEY, 5) == ["$21", "$22", "$23", "$24"]
+    assert texts(0.001, 0.02, ChartQuantity.MONEY, 4) == ["$0.001", "$0.003", "$0.01"]
 
 
 def test_powers_of_two_and_numbers() -> None:
-    assert texts(0.9, 70, Quantity.POWERS_OF_TWO, 9) == ["1", "2", "4", "8", "16", "32", "64"]
-    assert texts(0.9, 70, Quantity.POWERS_OF_TWO, 4) == ["1", "4", "16", "64"]
-    assert texts(0, 100, Quantity.NUMBER, 6, is_log=False) == ["0", "20", "40", "60", "80", "100"]
-    assert texts(0, 4e6, Quantity.NUMBER, 5, is_log=False) == ["0", "1M", "2M", "3M", "4M"]
+    assert texts(0.9, 70, ChartQuantity.POWERS_OF_TWO, 9) == ["1", "2", "4", "8", "16", "32", "64"]
+    assert texts(0.9, 70, ChartQuantity.POWERS_OF_TWO, 4) == ["1", "4", "16", "64"]
+    assert texts(0, 100, ChartQuantity.NUMBER, 6, is_log=False) == ["0", "20", "40", "60", "80", "100"]
+    assert texts(0, 4e6, ChartQuantity.NUMBER, 5, is_log=False) == ["0", "1M", "2M", "3M", "4M"]
 
 
 def test_no_tick_stands_between_two_jobs() -> None:
-    assert texts(0, 2, Quantity.COUNT, 9, is_log=False) == ["0", "1", "2"]
+    assert texts(0, 2, ChartQuantity.COUNT, 9, is_log=False) == ["0", "1", "2"]
 
 
 def test_logarithmic_pixels() -> None:
-    axis = Axis("", Quantity.NUMBER, 1, 100, 200, is_log=True)
+    axis = ChartAxis("", ChartQuantity.NUMBER, 1, 100, 200, is_log=True)
     assert [axis.pixel(value) for value in (1, 10, 100)] == pytest.approx([0, 100, 200])
-    upright = Axis("", Quantity.NUMBER, 1, 100, 200, is_log=True, is_vertical=True)
+    upright = ChartAxis("", ChartQuantity.NUMBER, 1, 100, 200, is_log=True, is_vertical=True)
     assert [upright.pixel(value) for value in (1, 10, 100)] == pytest.approx([200, 100, 0])
 
 
 def test_a_linear_axis_begins_at_nothing() -> None:
-    assert axis_over([5, 10], "", Quantity.NUMBER, 100).low == 0
-    assert axis_over([0, 0], "", Quantity.NUMBER, 100).high > 0
-    assert axis_over([], "", Quantity.NUMBER, 100).high > 0
+    assert axis_over([5, 10], "", ChartQuantity.NUMBER, 100).low == 0
+    assert axis_over([0, 0], "", ChartQuantity.NUMBER, 100).high > 0
+    assert axis_over([], "", ChartQuantity.NUMBER, 100).high > 0
 
 
 def test_a_logarithmic_axis_has_no_zero() -> None:
     with pytest.raises(ValueError, match="cost"):
-        axis_over([0, 1], "cost", Quantity.MONEY, 100, is_log=True)
+        axis_over([0, 1], "cost", ChartQuantity.MONEY, 100, is_log=True)
 
 
-@given(st.lists(VALUES, min_size=1), st.sampled_from(Quantity), st.integers(2, 12), st.booleans())
+@given(st.lists(VALUES, min_size=1), st.sampled_from(ChartQuantity), st.integers(2, 12), st.booleans())
 def test_values_and_ticks_stay_inside(
-    values: list[float], quantity: Quantity, most: int, is_log: bool
+    values: list[float], quantity: ChartQuantity, most: int, is_log: bool
 ) -> None:
     axis = axis_over(values, "", quantity, 200, is_log=is_log)
     assert all(-1e-6 <= axis.pixel(value) <= 200 + 1e-6 for value in values)
@@ -129,7 +129,7 @@ def test_there_are_always_some_ticks_with_distinct_labels() -> None:
     axes = [
         axis_over([low, low * factor], "", quantity, 600, is_log=True)
         for low, factor in ranges
-        for quantity in Quantity
+        for quantity in ChartQuantity
     ]
     for axis, drawn in zip(axes, drawn_axes(*axes), strict=True):
         found = labels(drawn, "axis-label")
@@ -140,8 +140,8 @@ def test_there_are_always_some_ticks_with_distinct_labels() -> None:
 # ---------------------------------------------------------------- labels
 
 
-ACROSS = Axis("", Quantity.NUMBER, 0, 300, 300)
-UP = Axis("", Quantity.NUMBER, 0, 200, 200, is_vertical=True)
+ACROSS = ChartAxis("", ChartQuantity.NUMBER, 0, 300, 300)
+UP = ChartAxis("", ChartQuantity.NUMBER, 0, 200, 200, is_vertical=True)
 EVERYWHERE = Box(-100, -100, 400, 300)
 
 

@@ -1,4 +1,4 @@
-"""The command line. `main` is the entry point; each command is a file of its own."""
+"""The command line. `main` is the entry point; `app` lists the commands and finds their files."""
 
 from __future__ import annotations
 

@@ -7,11 +7,14 @@ import os
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from foretrain import __version__
+
+if TYPE_CHECKING:  # `foretrain --help` imports no command
+    from foretrain.serving.cli.frame import Command, CommandFamily
 
 SUMMARIES = {
     "predict": "Predict time, memory and cost of a training job on given hardware.",
@@ -39,13 +42,26 @@ SUMMARIES = {
     "runs": "List, show, compare, export, import and delete stored runs.",
     "validate": "Compare predictions with your stored runs.",
 }
+_FILES = {
+    **dict.fromkeys(("devices", "models", "links", "offers", "explain"), "facts"),
+    **dict.fromkeys(("resources", "pair"), "consumption"),
+    **dict.fromkeys(("schedule", "simulate", "run"), "scheduling"),
+}
+"""The files of commands that share one; the others have a file of their own name."""
 COMPLETION_VARIABLE = "_FORETRAIN_COMPLETE"
 """The variable by which a shell asks for completions."""
 _START_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/completions/foretrain.fish"}
 
 
+def declared(name: str) -> Command | CommandFamily:
+    """The command of a name: `COMMAND` of its file, one of `COMMANDS` where several share a file."""
+    module = import_module(f"foretrain.serving.cli.{_FILES.get(name, name).replace('-', '_')}")
+    command: Command | CommandFamily = module.COMMANDS[name] if name in _FILES else module.COMMAND
+    return command
+
+
 class CommandGroup(click.Group):
-    """All commands by name, each with its one-line summary; the module of the same name declares it."""
+    """All commands by name, each with its one-line summary; `declared` finds the rest."""
 
     def __init__(self, summaries: Mapping[str, str], **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -61,8 +77,7 @@ class CommandGroup(click.Group):
             return None
         from foretrain.serving.cli.frame import click_command
 
-        module = import_module(f"foretrain.serving.cli.{cmd_name.replace('-', '_')}")
-        return click_command(module.COMMAND, cmd_name, self._summaries[cmd_name])
+        return click_command(declared(cmd_name), cmd_name, self._summaries[cmd_name])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -22,11 +22,11 @@ from foretrain.serving.views.vega import (
     PAPER,
     STRONG_LINE,
     WARNING,
-    Axis,
     Box,
-    Line,
+    ChartAxis,
+    ChartLine,
+    ChartQuantity,
     Placed,
-    Quantity,
     Spec,
     Wanted,
     axis_over,
@@ -133,8 +133,8 @@ def _front(frontier: Frontier, drawn: Sequence[int], name_of: Callable[[Plan], s
     money += [] if budget is None else [budget]
     if two is not None:
         times, money = [*times, two.plan.seconds], [*money, two.plan.usd]
-    x = axis_over(times, "time of the whole job", Quantity.TIME, width, is_log=True)
-    y = axis_over(money, "cost of the whole job", Quantity.MONEY, height, is_log=True, is_vertical=True)
+    x = axis_over(times, "time of the whole job", ChartQuantity.TIME, width, is_log=True)
+    y = axis_over(money, "cost of the whole job", ChartQuantity.MONEY, height, is_log=True, is_vertical=True)
 
     # First the words of the legend, then the points in the order they are drawn.
     names = {"chosen": "chosen" if frontier.meets_limits else "nearest to the limits",
@@ -186,7 +186,7 @@ def _dot(plan: Plan, name_of: Callable[[Plan], str], kind: str) -> dict[str, obj
 
 
 def _faint(
-    frontier: Frontier, indices: Sequence[int], name_of: Callable[[Plan], str], x: Axis, y: Axis
+    frontier: Frontier, indices: Sequence[int], name_of: Callable[[Plan], str], x: ChartAxis, y: ChartAxis
 ) -> list[dict[str, object]]:
     """The points of one small square as one, with the tip of the first and the number of others."""
     cells: dict[tuple[int, int], list[Plan]] = {}
@@ -202,7 +202,7 @@ def _faint(
 
 
 def _front_labels(
-    frontier: Frontier, on_front: Sequence[int], name_of: Callable[[Plan], str], x: Axis, y: Axis
+    frontier: Frontier, on_front: Sequence[int], name_of: Callable[[Plan], str], x: ChartAxis, y: ChartAxis
 ) -> tuple[list[Placed | None], list[Spec]]:
     """Labels of points, the most important first, and rules of the limits; all keep clear of each other."""
     plans, numbers = frontier.plans, {index: place for place, index in enumerate(frontier.front, start=1)}
@@ -248,11 +248,11 @@ def cost_chart(answer: RentOrBuy) -> Chart:
 
     def spec(width: int) -> Spec:
         lines = [
-            Line("own", curves.hours, curves.own_usd, PALETTE[0]),
-            Line("rent", curves.hours, curves.rent_usd, PALETTE[1]),
+            ChartLine("own", curves.hours, curves.own_usd, PALETTE[0]),
+            ChartLine("rent", curves.hours, curves.rent_usd, PALETTE[1]),
         ]
-        x = axis_over(curves.hours, "hours of use", Quantity.NUMBER, width, margin=0.0)
-        y = upright(lines, "cumulative cost", Quantity.MONEY)
+        x = axis_over(curves.hours, "hours of use", ChartQuantity.NUMBER, width, margin=0.0)
+        y = upright(lines, "cumulative cost", ChartQuantity.MONEY)
         marked = []
         if hours is not None:
             at = next((place for place, value in enumerate(curves.hours) if value >= hours), -1)
@@ -275,8 +275,13 @@ def cost_chart(answer: RentOrBuy) -> Chart:
 
 
 def upright(
-    lines: Sequence[Line], title: str, quantity: Quantity, height: float = _HEIGHT, *, is_log: bool = False
-) -> Axis:
+    lines: Sequence[ChartLine],
+    title: str,
+    quantity: ChartQuantity,
+    height: float = _HEIGHT,
+    *,
+    is_log: bool = False,
+) -> ChartAxis:
     """The vertical axis of some lines."""
     values = [value for line in lines for value in line.values]
     return axis_over(values, title, quantity, height, is_log=is_log, is_vertical=True)
@@ -370,12 +375,12 @@ def scaling_chart(curve: ScalingCurve, model: str = "") -> Chart:
             for point in points
         ]
         lines = [
-            Line("perfect scaling", [point.devices for point in ideal],
-                 [point.samples_per_second / point.efficiency for point in ideal], GREY, is_dashed=True),
-            Line("predicted", counts, speeds, PALETTE[0]),
+            ChartLine("perfect scaling", [point.devices for point in ideal],
+                      [point.samples_per_second / point.efficiency for point in ideal], GREY, is_dashed=True),
+            ChartLine("predicted", counts, speeds, PALETTE[0]),
         ]  # fmt: skip
-        x = axis_over(counts, "GPUs", Quantity.POWERS_OF_TWO, width, is_log=True)
-        y = upright(lines, "samples/s", Quantity.NUMBER, is_log=True)
+        x = axis_over(counts, "GPUs", ChartQuantity.POWERS_OF_TWO, width, is_log=True)
+        y = upright(lines, "samples/s", ChartQuantity.NUMBER, is_log=True)
         rows = [{"x": count, "y": speed, "tip": tip, "fill": PALETTE[0] if point.fits else PAPER}
                 for count, speed, tip, point in zip(counts, speeds, tips, points, strict=True)]  # fmt: skip
         fill = {"field": "fill", "type": "nominal", "scale": None}
@@ -406,22 +411,22 @@ def step_scaling_chart(answer: ScalingAnswer) -> Chart:
             steps = [row.step_seconds for row in rows]
             colour, name = PALETTE[place % len(PALETTE)], f"batch {batch}"
             predicted.append(
-                Line(name, [row.devices for row in rows], [step.p50 for step in steps], colour,
-                     tips=[f"{row.placement}, batch {batch}: {format_duration(row.step_seconds.p50)}"
-                           for row in rows],
-                     low=[step.p10 for step in steps], high=[step.p90 for step in steps], has_marks=True)
+                ChartLine(name, [row.devices for row in rows], [step.p50 for step in steps], colour,
+                          tips=[f"{row.placement}, batch {batch}: {format_duration(row.step_seconds.p50)}"
+                                for row in rows],
+                          low=[step.p10 for step in steps], high=[step.p90 for step in steps], has_marks=True)
             )  # fmt: skip
             seen = [(row.devices, row.timed_seconds) for row in rows if row.timed_seconds is not None]
             timed.append(
-                Line(name, [x for x, _ in seen], [y for _, y in seen], colour,
-                     tips=[f"timed: {format_duration(y)}" for _, y in seen], is_line=False,
-                     mark={"shape": "M-1,-1L1,1M1,-1L-1,1", "filled": False, "size": 90, "strokeWidth": 2})
+                ChartLine(name, [x for x, _ in seen], [y for _, y in seen], colour,
+                          tips=[f"timed: {format_duration(y)}" for _, y in seen], is_line=False,
+                          mark={"shape": "M-1,-1L1,1M1,-1L-1,1", "filled": False, "size": 90,
+                                "strokeWidth": 2})
             )  # fmt: skip
         lines = [*predicted, *timed]
-        x = axis_over(
-            [value for line in lines for value in line.x], "GPUs", Quantity.POWERS_OF_TWO, width, is_log=True
-        )
-        y = upright(lines, "time of a step", Quantity.TIME)
+        counts = [value for line in lines for value in line.x]
+        x = axis_over(counts, "GPUs", ChartQuantity.POWERS_OF_TWO, width, is_log=True)
+        y = upright(lines, "time of a step", ChartQuantity.TIME)
         content = {"width": width, "height": _HEIGHT, "layer": line_layers(lines, x, y)}
         return figure(title, description, content)
 
@@ -447,14 +452,14 @@ def residuals_chart(answer: LearnAnswer) -> Chart:
         size = width if is_narrow else (width - 70) // 2
         dots = {"size": 22, "opacity": 0.7}
         ends = [min(measured), max(measured)]
-        equal = Line("equal", ends, ends, MUTED, mark={"strokeWidth": 1})
-        points = Line("row left out", measured, predicted, PALETTE[0], is_line=False, mark=dots)
-        x = axis_over(measured, f"measured {answer.target}", Quantity.NUMBER, size, is_log=True)
-        y = upright([points], f"predicted {answer.target}", Quantity.NUMBER, is_log=True)
+        equal = ChartLine("equal", ends, ends, MUTED, mark={"strokeWidth": 1})
+        points = ChartLine("row left out", measured, predicted, PALETTE[0], is_line=False, mark=dots)
+        x = axis_over(measured, f"measured {answer.target}", ChartQuantity.NUMBER, size, is_log=True)
+        y = upright([points], f"predicted {answer.target}", ChartQuantity.NUMBER, is_log=True)
         left = line_layers([equal, points], x, y, has_legend=False)
-        residuals = Line("ratio", measured, ratios, PALETTE[0], is_line=False, mark=dots)
-        band = Line("80 % interval", [x.low, x.high], [1.0, 1.0], MUTED, low=[low, low], high=[high, high],
-                    mark={"strokeWidth": 1})  # fmt: skip
+        residuals = ChartLine("ratio", measured, ratios, PALETTE[0], is_line=False, mark=dots)
+        band = ChartLine("80 % interval", [x.low, x.high], [1.0, 1.0], MUTED, low=[low, low],
+                         high=[high, high], mark={"strokeWidth": 1})  # fmt: skip
         up = _tight([*residuals.values, *band.values], "predicted / measured, band: 80 % interval")
         right = line_layers([band, residuals], x, up, has_legend=False)
         panels = [{"width": size, "height": _HEIGHT, "layer": layers} for layers in (left, right)]
@@ -472,21 +477,21 @@ def fan_chart(answer: Convergence) -> Chart:
         goal = answer.target.value
         marks = {"point": {"size": 12, "color": MUTED}} if len(log.steps) <= 60 else {}
         lines = [
-            Line("log", log.steps, log.values, MUTED, mark={"strokeWidth": 1.25, **marks}),
-            Line("p50, band p10 to p90", fan.steps, fan.p50, PALETTE[0], low=fan.p10, high=fan.p90),
+            ChartLine("log", log.steps, log.values, MUTED, mark={"strokeWidth": 1.25, **marks}),
+            ChartLine("p50, band p10 to p90", fan.steps, fan.p50, PALETTE[0], low=fan.p10, high=fan.p90),
         ]
         across = [*log.steps, *fan.steps]
-        x = axis_over(across, answer.unit, Quantity.NUMBER, width, margin=0.0)
+        x = axis_over(across, answer.unit, ChartQuantity.NUMBER, width, margin=0.0)
         values = [goal, *(value for line in lines for value in line.values)]
         y = _tight(values, metric)
         extra = [rule(goal, y, WARNING)]
         if steps.p50 <= answer.final_step:
             right = min(steps.p90, answer.final_step)
-            met = Line(
+            met = ChartLine(
                 "", [steps.p10, right], [goal, goal], PALETTE[0], mark={"strokeWidth": 4, "opacity": 0.6}
             )
-            middle = Line("", [steps.p50], [goal], PALETTE[0], is_line=False, mark={"size": 90},
-                          tips=[f"{answer.target} at {answer.unit} {steps.p50:,.5g}"])  # fmt: skip
+            middle = ChartLine("", [steps.p50], [goal], PALETTE[0], is_line=False, mark={"size": 90},
+                               tips=[f"{answer.target} at {answer.unit} {steps.p50:,.5g}"])  # fmt: skip
             extra += _plain_layers([met, middle], x, y)
         sides = (("right", -2.0), ("left", 6.0 - width))
         places = tuple((anchor, across, down) for anchor, across in sides for down in (-6.0, 15.0))
@@ -507,16 +512,16 @@ def fan_chart(answer: Convergence) -> Chart:
     return Chart(f"{metric}: log, then p10 and p90", description, answer.unit, metric, series, spec=spec)
 
 
-def _tight(values: Sequence[float], title: str) -> Axis:
+def _tight(values: Sequence[float], title: str) -> ChartAxis:
     """A vertical axis that begins where its values do: what stays near 1 has no need of 0."""
     held = [value for value in values if math.isfinite(value)]
     room = 0.05 * (max(held) - min(held) or 1.0)
     low = min(held) - room
     low = 0.0 if low < 0 <= min(held) else low
-    return Axis(title, Quantity.NUMBER, low, max(held) + room, _HEIGHT, is_vertical=True)
+    return ChartAxis(title, ChartQuantity.NUMBER, low, max(held) + room, _HEIGHT, is_vertical=True)
 
 
-def _plain_layers(lines: Sequence[Line], x: Axis, y: Axis) -> list[Spec]:
+def _plain_layers(lines: Sequence[ChartLine], x: ChartAxis, y: ChartAxis) -> list[Spec]:
     """Series in their own colour that no legend names."""
     layers = []
     for line in lines:
@@ -563,9 +568,9 @@ def _run(report: Report, description: str, width: int) -> Spec:
         moments += [moment for _, series in drawn for moment in (series.seconds[0], series.seconds[-1])]
         start, end = 0.0, max(moments, default=1.0)
 
-    def across(is_last: bool) -> Axis:
+    def across(is_last: bool) -> ChartAxis:
         title = "time since the start, bursts shaded"
-        return Axis(title, Quantity.TIME, start, max(end, start + 1e-6), width, has_labels=is_last)
+        return ChartAxis(title, ChartQuantity.TIME, start, max(end, start + 1e-6), width, has_labels=is_last)
 
     def inside(seconds: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
         kept = [(at, value) for at, value in zip(seconds, values, strict=True) if start <= at <= end]
@@ -573,35 +578,35 @@ def _run(report: Report, description: str, width: int) -> Spec:
 
     x = across(is_last=not drawn)
     steps = [
-        Line(f"worker {each.worker}", *inside(each.ends.tolist(), each.seconds.tolist()),
-             PALETTE[place % len(PALETTE)], is_line=False, mark={"size": 12})
+        ChartLine(f"worker {each.worker}", *inside(each.ends.tolist(), each.seconds.tolist()),
+                  PALETTE[place % len(PALETTE)], is_line=False, mark={"size": 12})
         for place, each in enumerate(run.steps)
     ]  # fmt: skip
     if (made := run.prediction) is not None:
-        steps.append(Line("predicted, p10 to p90", [x.low, x.high], [made.p50_seconds] * 2, GREY,
-                          low=[made.p10_seconds] * 2, high=[made.p90_seconds] * 2,
-                          mark={"strokeWidth": 1}))  # fmt: skip
-    panels = [line_layers(steps, x, upright(steps, "step times", Quantity.TIME, _PANEL)) or _empty(x)]
+        steps.append(ChartLine("predicted, p10 to p90", [x.low, x.high], [made.p50_seconds] * 2, GREY,
+                               low=[made.p10_seconds] * 2, high=[made.p90_seconds] * 2,
+                               mark={"strokeWidth": 1}))  # fmt: skip
+    panels = [line_layers(steps, x, upright(steps, "step times", ChartQuantity.TIME, _PANEL)) or _empty(x)]
     for place, (bursts, series) in enumerate(drawn, start=1):
         scale, unit = _axis_unit(bursts.resource)
         x = across(is_last=place == len(drawn))
-        line = Line(unit, *inside(series.seconds.tolist(), (series.values / scale).tolist()), PALETTE[0],
-                    mark={"strokeWidth": 1})  # fmt: skip
+        line = ChartLine(unit, *inside(series.seconds.tolist(), (series.values / scale).tolist()), PALETTE[0],
+                         mark={"strokeWidth": 1})  # fmt: skip
         highest = float(within(series, report.window).values.max()) / scale or 1.0
         where = f" of node {bursts.node}" if any(each.node for each in report.bursts) else ""
         name = f"{bursts.resource.value.replace('_', ' ')} {bursts.label}".strip()
         title = f"{name}{where}, {unit}: pattern {bursts.pattern.value}"
-        y = axis_over([0.0, highest], title, Quantity.NUMBER, _PANEL, is_vertical=True)
+        y = axis_over([0.0, highest], title, ChartQuantity.NUMBER, _PANEL, is_vertical=True)
         spans = [(span.start, span.end) for span in bursts.spans]
         panels.append([*_shaded(spans, x), *_clipped(line_layers([line], x, y, has_legend=False))])
     return figure("Run", description, _panels(panels, width))
 
 
-def _empty(x: Axis) -> list[Spec]:
+def _empty(x: ChartAxis) -> list[Spec]:
     return [layer([{"x": x.low}], {"type": "rule", "opacity": 0}, {"x": x.channel("x")})]
 
 
-def _shaded(spans: Sequence[tuple[float, float]], x: Axis) -> list[Spec]:
+def _shaded(spans: Sequence[tuple[float, float]], x: ChartAxis) -> list[Spec]:
     """Spans of time behind the lines, cut at the ends of the axis."""
     rows = [
         {"x": max(begin, x.low), "end": min(end, x.high)}
@@ -658,11 +663,16 @@ def _cycles_chart(drawn: Sequence[tuple[str, Consumption]], of: str) -> Chart:
                 mine = each.resources[place].resource
                 series = each.cycle.signals[mine].sampled(mine, each.cycle_seconds / 200)
                 kept = series.seconds <= span
-                lines.append(Line(name, series.seconds[kept].tolist(), (series.values[kept] / scale).tolist(),
-                                  PALETTE[number % len(PALETTE)], mark={"strokeWidth": 1.5}))  # fmt: skip
-            x = Axis("time", Quantity.TIME, 0.0, span, width, has_labels=place == len(resources) - 1)
+                values = (series.values[kept] / scale).tolist()
+                colour = PALETTE[number % len(PALETTE)]
+                lines.append(
+                    ChartLine(name, series.seconds[kept].tolist(), values, colour, mark={"strokeWidth": 1.5})
+                )
+            x = ChartAxis(
+                "time", ChartQuantity.TIME, 0.0, span, width, has_labels=place == len(resources) - 1
+            )
             name = resource.name.replace("_", " ")
-            y = upright(lines, f"{name}, {unit}", Quantity.NUMBER, _PANEL)
+            y = upright(lines, f"{name}, {unit}", ChartQuantity.NUMBER, _PANEL)
             panels.append(line_layers(lines, x, y, has_legend=len(drawn) > 1 and place == 0))
         return figure(title, description, _panels(panels, width))
 

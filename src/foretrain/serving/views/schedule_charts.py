@@ -15,9 +15,9 @@ from foretrain.serving.views.vega import (
     ON_COLOUR,
     PALETTE,
     PAPER,
-    Axis,
-    Line,
-    Quantity,
+    ChartAxis,
+    ChartLine,
+    ChartQuantity,
     Spec,
     figure,
     layer,
@@ -67,21 +67,23 @@ def _schedule(title: str, description: str, chart: Gantt, data: OverTime, width:
         )
         return figure(title, description, {"width": width, "height": 60, **nothing})
     end = max(chart.end_seconds, chart.start_seconds + 1.0)
-    x = Axis("time", Quantity.TIME, chart.start_seconds, end, width, has_labels=False)
+    x = ChartAxis("time", ChartQuantity.TIME, chart.start_seconds, end, width, has_labels=False)
     lanes, height = _lanes(chart, x)
     first = {"width": width, "height": height, "layer": lanes}
     if not data.seconds:
         return figure(title, description, first)
     panels = (
-        ("GPUs", Quantity.COUNT, [("on", data.paid_gpus, GREY), ("in use", data.used_gpus, PALETTE[0])]),
-        ("jobs waiting", Quantity.COUNT, [("jobs waiting", data.waiting_jobs, PALETTE[1])]),
-        ("cost so far", Quantity.MONEY,
+        ("GPUs", ChartQuantity.COUNT, [("on", data.paid_gpus, GREY), ("in use", data.used_gpus, PALETTE[0])]),
+        ("jobs waiting", ChartQuantity.COUNT, [("jobs waiting", data.waiting_jobs, PALETTE[1])]),
+        ("cost so far", ChartQuantity.MONEY,
          [("nodes", data.spent_usd, PALETTE[0]), ("lateness", data.late_usd, PALETTE[5])]),
     )  # fmt: skip
     views: list[Spec] = [first]
     for place, (name, quantity, columns) in enumerate(panels):
-        along = Axis("time", Quantity.TIME, x.low, x.high, width, has_labels=place == len(panels) - 1)
-        lines = [Line(each, data.seconds, values, colour, is_steps=each != "nodes")
+        along = ChartAxis(
+            "time", ChartQuantity.TIME, x.low, x.high, width, has_labels=place == len(panels) - 1
+        )
+        lines = [ChartLine(each, data.seconds, values, colour, is_steps=each != "nodes")
                  for each, values, colour in columns]  # fmt: skip
         layers = line_layers(lines, along, upright(lines, name, quantity, 80), has_legend=len(lines) > 1)
         views.append({"width": width, "height": 80, "layer": layers})
@@ -91,7 +93,7 @@ def _schedule(title: str, description: str, chart: Gantt, data: OverTime, width:
     )
 
 
-def _lanes(chart: Gantt, x: Axis) -> tuple[list[Spec], float]:
+def _lanes(chart: Gantt, x: ChartAxis) -> tuple[list[Spec], float]:
     """The Gantt chart, and its height: a lane is as high as its GPUs, as far as there is room."""
     tallest = max(lane.gpus for lane in chart.lanes)
     room = _MOST_HEIGHT / len(chart.lanes) - _GAP
@@ -122,7 +124,7 @@ def _lanes(chart: Gantt, x: Axis) -> tuple[list[Spec], float]:
     return layers, bottom
 
 
-def _bars(chart: Gantt, tops: list[float], heights: list[float], box: Spec, x: Axis) -> list[Spec]:
+def _bars(chart: Gantt, tops: list[float], heights: list[float], box: Spec, x: ChartAxis) -> list[Spec]:
     """Jobs over what was on; bars of neighbouring jobs differ in shade, and carry names where these fit."""
     states = {"job, on time": PALETTE[4], "job that ends late": PALETTE[1], "node on, GPUs idle": LINE}
     rows: list[dict[str, object]] = []

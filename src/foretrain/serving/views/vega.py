@@ -64,7 +64,7 @@ def figure(title: str, description: str, content: Spec) -> Spec:
 # ---------------------------------------------------------------- axes
 
 
-class Quantity(StrEnum):
+class ChartQuantity(StrEnum):
     """What an axis measures; it decides on round values and on how they are written."""
 
     TIME = "time"
@@ -76,14 +76,14 @@ class Quantity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ChartAxis:
     """A side of a chart: its title, the values it holds, and its length in pixels.
 
     Ends of a logarithmic one are above 0. `low` and `high` are exact, without a margin.
     """
 
     title: str
-    quantity: Quantity
+    quantity: ChartQuantity
     low: float
     high: float
     length: float
@@ -116,13 +116,13 @@ class Axis:
 def axis_over(
     values: Iterable[float],
     title: str,
-    quantity: Quantity,
+    quantity: ChartQuantity,
     length: float,
     *,
     is_log: bool = False,
     is_vertical: bool = False,
     margin: float = 0.06,
-) -> Axis:
+) -> ChartAxis:
     """An axis that holds all values; a linear one begins at 0 unless values are negative."""
     held = [value for value in values if math.isfinite(value)] or [1.0]
     low, high = min(held), max(held)
@@ -132,10 +132,12 @@ def axis_over(
         if high / low < 1 + _NEAR:
             low, high = low / 1.5, high * 1.5
         room = (high / low) ** margin
-        return Axis(title, quantity, low / room, high * room, length, is_log=True, is_vertical=is_vertical)
+        return ChartAxis(
+            title, quantity, low / room, high * room, length, is_log=True, is_vertical=is_vertical
+        )
     low = min(low, 0.0)
     high = high if high > low else low + 1.0
-    return Axis(title, quantity, low, high + margin * (high - low), length, is_vertical=is_vertical)
+    return ChartAxis(title, quantity, low, high + margin * (high - low), length, is_vertical=is_vertical)
 
 
 _NEAR = 1e-9
@@ -165,19 +167,19 @@ _MONEY = (
 )
 
 
-def _ticks(axis: Axis, most: int) -> Spec:
+def _ticks(axis: ChartAxis, most: int) -> Spec:
     """Round values along an axis and how they are written: those of Vega where they are good enough."""
-    if axis.quantity is Quantity.TIME:
+    if axis.quantity is ChartQuantity.TIME:
         values = ticks(axis, most)
         return {"values": values, "labelExpr": _time_labels(axis, values)}
-    text = _MONEY if axis.quantity is Quantity.MONEY else _NUMBER
+    text = _MONEY if axis.quantity is ChartQuantity.MONEY else _NUMBER
     label = text.format(large=1 if not axis.is_log and axis.high >= _LARGE else _LARGE)
-    if axis.is_log or axis.quantity is Quantity.COUNT:
+    if axis.is_log or axis.quantity is ChartQuantity.COUNT:
         return {"values": ticks(axis, most), "labelExpr": label}
     return {"tickCount": most, "labelExpr": label}
 
 
-def ticks(axis: Axis, most: int) -> list[float]:
+def ticks(axis: ChartAxis, most: int) -> list[float]:
     """At most `most` round values: of a logarithmic axis from the finest ladder, else evenly spaced."""
     if axis.is_log:
         for ladder in _ladders(axis):
@@ -193,9 +195,9 @@ def ticks(axis: Axis, most: int) -> list[float]:
     return []
 
 
-def _ladders(axis: Axis) -> Iterator[list[float]]:
+def _ladders(axis: ChartAxis) -> Iterator[list[float]]:
     """Ladders of round values (1, 2, 5, 10 ...; 30 min, 1 h, 6 h, 1 d ...), the finest first."""
-    if axis.quantity is Quantity.POWERS_OF_TWO:
+    if axis.quantity is ChartQuantity.POWERS_OF_TWO:
         first, last = math.ceil(math.log2(axis.low)), math.floor(math.log2(axis.high))
         powers = [2.0**power for power in range(first, last + 1)]
         yield from (powers[::every] for every in range(1, len(powers) + 1))
@@ -203,7 +205,7 @@ def _ladders(axis: Axis) -> Iterator[list[float]]:
     decades = [
         10.0**power for power in range(math.floor(math.log10(axis.low)), math.ceil(math.log10(axis.high)) + 1)
     ]
-    if axis.quantity is Quantity.TIME:
+    if axis.quantity is ChartQuantity.TIME:
         years = [year * YEAR for year in decades if year >= 1]
         below = [part for part in decades if part < 1]
         yield [*(step * part for part in below for step in (1, 2, 5)), *_TIMES, *years]
@@ -216,16 +218,16 @@ def _ladders(axis: Axis) -> Iterator[list[float]]:
     yield from (decades[::every] for every in range(2, len(decades) + 1))
 
 
-def _steps(span: float, quantity: Quantity) -> Iterator[float]:
-    if quantity is Quantity.TIME and span >= 2:
+def _steps(span: float, quantity: ChartQuantity) -> Iterator[float]:
+    if quantity is ChartQuantity.TIME and span >= 2:
         yield from _TIME_STEPS
-    power = 1.0 if quantity is Quantity.COUNT else 10.0 ** math.floor(math.log10(span) - 2)
+    power = 1.0 if quantity is ChartQuantity.COUNT else 10.0 ** math.floor(math.log10(span) - 2)
     while power <= 100 * span:
         yield from (count * power for count in (1, 2, 5))
         power *= 10
 
 
-def _time_labels(axis: Axis, values: Sequence[float]) -> str:
+def _time_labels(axis: ChartAxis, values: Sequence[float]) -> str:
     """Evenly spaced times in one unit, those of a ladder each in its own: `30 min`, `6 h`, `2 d`."""
 
     def counts(value: float, unit: float) -> bool:
@@ -253,7 +255,7 @@ def _time_labels(axis: Axis, values: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """A series: a line, points, or both; `low` and `high` are a band around it.
 
     `tips` are a sentence for each point, shown by its mark and read to those who do not see it. A line in
@@ -280,7 +282,9 @@ class Line:
         return [*self.y, *self.low, *self.high]
 
 
-def line_layers(lines: Sequence[Line], x: Axis, y: Axis, *, has_legend: bool = True) -> list[Spec]:
+def line_layers(
+    lines: Sequence[ChartLine], x: ChartAxis, y: ChartAxis, *, has_legend: bool = True
+) -> list[Spec]:
     """Layers of some series over the same axes, with one legend: bands, then lines, then points."""
     lines = [line for line in lines if len(line.x)]
     names = list(dict.fromkeys(line.name for line in lines if line.name))
@@ -333,7 +337,7 @@ def legend(names: Sequence[str], width: float, **properties: Any) -> Spec:
     return {"columns": columns, "columnPadding": gap, **limit, **properties}
 
 
-def _rows(line: Line) -> list[Row]:
+def _rows(line: ChartLine) -> list[Row]:
     tips = line.tips or [""] * len(line.x)
     return [
         {"x": x, "y": y, "series": line.name, **({"tip": tip} if tip else {})}
@@ -359,7 +363,7 @@ def layer(rows: Sequence[Row], mark: Spec, encoding: Spec) -> Spec:
     return _layer(rows, mark, {**encoding, **(tip_channels() if rows and "tip" in rows[0] else {})})
 
 
-def rule(value: float, axis: Axis, colour: str = MUTED, dash: Sequence[float] = (5, 4)) -> Spec:
+def rule(value: float, axis: ChartAxis, colour: str = MUTED, dash: Sequence[float] = (5, 4)) -> Spec:
     """A straight line across the chart at a value of an axis."""
     channel = "y" if axis.is_vertical else "x"
     mark = {"type": "rule", "color": colour, "strokeDash": list(dash), "strokeWidth": 1.5}
@@ -427,7 +431,7 @@ class Placed:
 
 
 def place_labels(
-    wanted: Sequence[Wanted], x: Axis, y: Axis, taken: Iterable[Box] = (), *, above: bool = False
+    wanted: Sequence[Wanted], x: ChartAxis, y: ChartAxis, taken: Iterable[Box] = (), *, above: bool = False
 ) -> list[Placed | None]:
     """A label for each point, in order of importance; None where no text has room.
 
@@ -454,13 +458,13 @@ def place_labels(
     return labels
 
 
-def mark_box(point: Wanted, x: Axis, y: Axis) -> Box:
+def mark_box(point: Wanted, x: ChartAxis, y: ChartAxis) -> Box:
     """The room of a point's mark."""
     across, down, radius = x.pixel(point.x), y.pixel(point.y), point.radius
     return Box(across - radius, down - radius, across + radius, down + radius)
 
 
-def label_layer(placed: Iterable[Placed | None], x: Axis, y: Axis) -> list[Spec]:
+def label_layer(placed: Iterable[Placed | None], x: ChartAxis, y: ChartAxis) -> list[Spec]:
     """The labels that found a place, over a halo of paper; no layer where there are none."""
     rows = [
         {

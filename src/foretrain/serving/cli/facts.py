@@ -1,0 +1,89 @@
+"""`foretrain devices`, `models`, `links`, `offers` and `explain`: what is known, and from which source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from foretrain.serving.cli.frame import Command, Output
+from foretrain.serving.cli.terminal import print_answer, spinner
+from foretrain.serving.requests import (
+    DevicesRequest,
+    ExplainRequest,
+    LinksRequest,
+    ModelsRequest,
+    OffersRequest,
+    Request,
+)
+
+
+def _devices(request: DevicesRequest, output: Output) -> None:
+    """List devices, or one in full."""
+    from foretrain.serving import verbs
+    from foretrain.serving.verbs.predicting import no_progress
+
+    with spinner("Measuring this machine") if request.measure_here else nullcontext(no_progress) as progress:
+        answer = verbs.devices(request, progress)
+    print_answer(answer, output.json)
+
+
+def _printing(verb: str) -> Callable[[Any, Output], None]:
+    """A command that calls the verb of this name and prints its answer."""
+
+    def run(request: Request, output: Output) -> None:
+        from foretrain.serving import verbs
+
+        print_answer(getattr(verbs, verb)(request), output.json)
+
+    return run
+
+
+COMMANDS = {
+    "devices": Command(
+        DevicesRequest,
+        Output,
+        _devices,
+        examples=("foretrain devices", "foretrain devices h100-sxm", "foretrain devices a100 --json"),
+    ),
+    "models": Command(
+        ModelsRequest,
+        Output,
+        _printing("models"),
+        examples=(
+            "foretrain models",
+            "foretrain models --search llama",
+            "foretrain models --search detection --json",
+        ),
+    ),
+    "links": Command(
+        LinksRequest,
+        Output,
+        _printing("links"),
+        examples=(
+            "foretrain links",
+            "foretrain links --kind nvlink",
+            "foretrain links --topology topology.txt --device a100-sxm-80gb",
+            "foretrain links --json",
+        ),
+    ),
+    "offers": Command(
+        OffersRequest,
+        Output,
+        _printing("offers"),
+        examples=(
+            "foretrain offers --gpu h100 --count 8 --sort price --cloud aws,gcp --spot",
+            "foretrain offers --refresh prices_2026_09.csv",
+        ),
+    ),
+    "explain": Command(
+        ExplainRequest,
+        Output,
+        _printing("explain"),
+        examples=(
+            "foretrain explain h100-sxm",
+            "foretrain explain aws:p4d.24xlarge",
+            "foretrain explain nvlink4",
+        ),
+    ),
+}
