@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.learning.regression.test_layers import network
-from tests.learning.test_cpu import PRODUCTS, STREAMS
 from tests.learning.user_calibration.test_fitting import measured as measured_runs
+from tests.learning.user_calibration.test_from_benchmarks import PRODUCTS, STREAMS
 from tests.support.timing_tables import jobs, per_batch, sample
 
 from foretrain.convergence.batch_size import fit_batch_size_law
@@ -26,7 +26,6 @@ from foretrain.convergence.history import History
 from foretrain.convergence.logs import read_history, read_log
 from foretrain.convergence.schedules import logged_schedule, parse_schedule
 from foretrain.estimates import Quantiles
-from foretrain.learning.cpu import calibrate
 from foretrain.learning.regression.layers import learn_layers
 from foretrain.learning.regression.learn import learn
 from foretrain.learning.regression.table import Sample, read_table, sample_of
@@ -34,6 +33,7 @@ from foretrain.learning.regression.techniques._base import techniques
 from foretrain.learning.scaling.answer import ScalingProblem, predict_scaling
 from foretrain.learning.scaling.configurations import read_configurations, read_timings
 from foretrain.learning.user_calibration.fitting import fit_constants
+from foretrain.learning.user_calibration.from_benchmarks import calibrate
 from foretrain.prediction.corrections.error_model import (
     StepError,
     StepKey,

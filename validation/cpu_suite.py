@@ -15,7 +15,7 @@ from pathlib import Path
 
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import THIS_MACHINE, Device
-from foretrain.learning.cpu import TimedWork, calibrate
+from foretrain.learning.user_calibration.from_benchmarks import TimedWork, calibrate
 from foretrain.measuring.micro_benchmarks import run_trials, torch_version
 from foretrain.measuring.stopwatch import Stopwatch
 from foretrain.measuring.this_machine import measure_this_machine

@@ -9,7 +9,7 @@ import pytest
 from tests.support.real_schedules import QUICK, problem, real_backend
 
 from foretrain.backends.commands import JobCommand
-from foretrain.backends.executors.catalogue import connect, executors
+from foretrain.backends.executors._base import connect, executors
 from foretrain.backends.run import run_schedule
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.scheduling.accounting import JobStatus

@@ -10,13 +10,12 @@ from tests.support.cuda_stand_ins import DEVICE_NAME, OutOfMemoryError, cuda, nv
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import device
-from foretrain.learning.cpu import TimedWork
 from foretrain.learning.user_calibration.catalogue import calibration_named
-from foretrain.learning.user_calibration.micro_benchmarks import benchmark_profile, keep_all_reduce
+from foretrain.learning.user_calibration.from_benchmarks import TimedWork, benchmark_profile, keep_all_reduce
 from foretrain.measuring import trials as all_trials
-from foretrain.measuring.cuda_benchmarks import run_cuda_trials
 from foretrain.measuring.gpus import GpuReader
 from foretrain.measuring.local_all_reduce import time_all_reduce
+from foretrain.measuring.micro_benchmarks import run_cuda_trials
 from foretrain.measuring.trials import Operand, OperatorTrial, trials
 from foretrain.prediction.operators.pricing import DEFAULT, operator_models, price
 from foretrain.serving.verbs.calibrating import learn_gpu, plain

@@ -13,7 +13,7 @@ from tests.support.kineto_traces import gpu_trace
 from tests.support.this_machine import calibrated_machine, run_of
 
 from foretrain.facts.devices import device
-from foretrain.learning import cpu
+from foretrain.learning.user_calibration import from_benchmarks
 from foretrain.measuring import micro_benchmarks, trials
 from foretrain.prediction.corrections.timings import measured_steps, measurements_file
 from foretrain.prediction.operators.cpu import calibration_file, calibration_of
@@ -143,7 +143,7 @@ def test_this_machine_is_timed_kept_and_predicted_with(
     monkeypatch.setattr(trials, "trials", lambda: tuple(small))
     monkeypatch.setattr(micro_benchmarks, "_FOOTPRINT", 2**20)
     # Operators of microseconds beside other tests are timed badly; what is refused has tests of its own.
-    monkeypatch.setattr(cpu, "check_believable", lambda *_: None)
+    monkeypatch.setattr(from_benchmarks, "check_believable", lambda *_: None)
     run = run_here("calibrate", "--here", "--seconds", "0.1", "--json")
     assert run.returncode == 0
     # How many lines of progress there are depends on how busy the machine is.

@@ -11,7 +11,7 @@ from foretrain.backends.answer import RealRun
 from foretrain.backends.attempts import RunOptions
 from foretrain.backends.backend import RealBackend
 from foretrain.backends.commands import JobCommand
-from foretrain.backends.executors.catalogue import connect
+from foretrain.backends.executors._base import connect
 from foretrain.backends.records import new_head
 from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, Switching, elastic

@@ -1,23 +1,30 @@
-"""Time the trials on this machine's CPU: what each operator really takes, forward and backward.
+"""Time the trials: what each operator really takes on this machine's CPU or a CUDA GPU, forward and backward.
 
-Tensors are taken in turns from several sets, and results are kept until the next turn, so that operands come
-from where they come from in training: the last results from cache, weights and saved activations from memory.
+Tensors are taken in turns from several sets, so that operands come from where they come from in training:
+the last results from cache, weights and saved activations from memory. On the CPU results are also kept until
+the next turn, and trials that other processes disturbed are repeated. On a GPU events time the calls on the
+device's own clock, and NVML reports at which frequency it ran; the interfaces of `torch.cuda` and NVML are
+passed in, so that the code runs against stand-ins without a GPU.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import BackendFailed, MissingData
 from foretrain.measuring.stopwatch import QuietWatch, Stopwatch
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
+from foretrain.store.runs import Resource
 from foretrain.workloads.ops import Work
 
 if TYPE_CHECKING:
+    from foretrain.measuring.gpus import GpuReader
     from foretrain.measuring.trials import OperatorTrial
 
 SECONDS = 75.0
@@ -34,6 +41,11 @@ _MOST_DISTURBED = 0.1
 """Share of trials that may stay disturbed: a fit by least absolute errors bears a few."""
 _LEAST_SHARE = 0.1
 """Of a backward time at least this share is the operator's own."""
+_CUDA_WARM_UP, _CUDA_FEWEST_RUNS, _CUDA_MOST_RUNS = 2, 3, 50
+_CUDA_FOOTPRINT = 256 * 2**20
+"""Bytes that the sets of operands of a trial together fill: more than a GPU's cache."""
+_CUDA_MOST_SETS = 4
+_MILLISECOND = 1e-3
 
 Progress = Callable[[str, float], None]
 
@@ -48,8 +60,56 @@ class OperatorTiming:
     seconds: float
 
 
+def works_of(trial: OperatorTrial) -> tuple[Work, ...]:
+    """The work of the forward pass and that of each backward pass, as traced on the meta device."""
+    import torch
+
+    from foretrain.workloads.graph import Graph, Phase, Role
+    from foretrain.workloads.rules import operators
+    from foretrain.workloads.tracing.reality import Reality
+    from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
+
+    recorder = Recorder(torch.device("meta"), ModuleStack(torch.nn.Identity()))
+    tensors = _tensors(trial, "meta")
+    for tensor, operand in zip(tensors, trial.operands, strict=True):
+        recorder.own(tensor, Role.PARAMETER if operand.weight else Role.INPUT, "operand")
+    recorder.phase = trial.phase
+    ends: list[int] = []
+    with Reality(None, "sdpa"), recorder:
+        out = trial.function(*tensors)
+        ends.append(len(recorder.calls))
+        recorder.phase = Phase.BACKWARD
+        for group in trial.gradients:
+            slope = torch.empty_like(out)
+            torch.autograd.grad(out, [tensors[index] for index in group], slope, retain_graph=True)
+            ends.append(len(recorder.calls))
+    graph = Graph(recorder.specs, tuple(recorder.calls), tuple(recorder.buffers()), (), 1, 1, 0)
+    ops = operators(graph)
+    starts = [0, *ends[:-1]]
+    return tuple(
+        _only([op.work for op in ops if start <= op.call < end and op.work.kernels], trial)
+        for start, end in zip(starts, ends, strict=True)
+    )
+
+
+def _only(works: Sequence[Work], trial: OperatorTrial) -> Work:
+    """The one work of a pass; filling a start state or a gradient with zeros is not counted."""
+    main = [work for work in works if work.flop or len(works) == 1] or list(works[-1:])
+    assert len(main) == 1, f"{trial.kind}: {[(work.kind, work.direction) for work in works]}"
+    if "dropout" in trial.kind and trial.kind != "dropout":
+        return replace(main[0], dims={**main[0].dims, "dropout": 1})
+    return main[0]
+
+
+def _tensors(trial: OperatorTrial, device: str) -> list[Any]:
+    made = [operand.make(device) for operand in trial.operands]
+    for index in trial.differentiated:
+        made[index].requires_grad_()
+    return made
+
+
 def run_trials(progress: Progress = lambda *_: None, seconds: float = SECONDS) -> tuple[OperatorTiming, ...]:
-    """Time all trials within about `seconds`; `progress` gets what is run and the share done."""
+    """Time all trials on the CPU within about `seconds`; `progress` gets what is run and the share done."""
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -173,54 +233,6 @@ def fix_allocator_thresholds() -> None:
         options(_TRIM_THRESHOLD, 2 * MMAP_THRESHOLD_BYTES)
 
 
-def works_of(trial: OperatorTrial) -> tuple[Work, ...]:
-    """The work of the forward pass and that of each backward pass, as traced on the meta device."""
-    import torch
-
-    from foretrain.workloads.graph import Graph, Phase, Role
-    from foretrain.workloads.rules import operators
-    from foretrain.workloads.tracing.reality import Reality
-    from foretrain.workloads.tracing.recorder import ModuleStack, Recorder
-
-    recorder = Recorder(torch.device("meta"), ModuleStack(torch.nn.Identity()))
-    tensors = _tensors(trial, "meta")
-    for tensor, operand in zip(tensors, trial.operands, strict=True):
-        recorder.own(tensor, Role.PARAMETER if operand.weight else Role.INPUT, "operand")
-    recorder.phase = trial.phase
-    ends: list[int] = []
-    with Reality(None, "sdpa"), recorder:
-        out = trial.function(*tensors)
-        ends.append(len(recorder.calls))
-        recorder.phase = Phase.BACKWARD
-        for group in trial.gradients:
-            slope = torch.empty_like(out)
-            torch.autograd.grad(out, [tensors[index] for index in group], slope, retain_graph=True)
-            ends.append(len(recorder.calls))
-    graph = Graph(recorder.specs, tuple(recorder.calls), tuple(recorder.buffers()), (), 1, 1, 0)
-    ops = operators(graph)
-    starts = [0, *ends[:-1]]
-    return tuple(
-        _only([op.work for op in ops if start <= op.call < end and op.work.kernels], trial)
-        for start, end in zip(starts, ends, strict=True)
-    )
-
-
-def _only(works: Sequence[Work], trial: OperatorTrial) -> Work:
-    """The one work of a pass; filling a start state or a gradient with zeros is not counted."""
-    main = [work for work in works if work.flop or len(works) == 1] or list(works[-1:])
-    assert len(main) == 1, f"{trial.kind}: {[(work.kind, work.direction) for work in works]}"
-    if "dropout" in trial.kind and trial.kind != "dropout":
-        return replace(main[0], dims={**main[0].dims, "dropout": 1})
-    return main[0]
-
-
-def _tensors(trial: OperatorTrial, device: str) -> list[Any]:
-    made = [operand.make(device) for operand in trial.operands]
-    for index in trial.differentiated:
-        made[index].requires_grad_()
-    return made
-
-
 def _run(trial: OperatorTrial, budget: float) -> list[float]:
     """Seconds of the forward pass and of each backward pass."""
     import torch
@@ -247,3 +259,103 @@ def _run(trial: OperatorTrial, budget: float) -> list[float]:
         kept[turn] = out
         runs += 1
     return [watch.seconds for watch in watches]
+
+
+@dataclass(frozen=True)
+class CudaTimings:
+    """Timed operators of a GPU, and its lowest and highest clock meanwhile; None without NVML."""
+
+    device_name: str
+    driver: str
+    torch_version: str
+    timings: tuple[OperatorTiming, ...]
+    skipped: int
+    clock_hertz: tuple[float, float] | None
+
+
+def run_cuda_trials(
+    trials: Sequence[OperatorTrial],
+    seconds: float,
+    progress: Progress = lambda *_: None,
+    cuda: Any = None,
+    device: str = "cuda",
+    gpus: GpuReader | None = None,
+) -> CudaTimings:
+    """Time trials on a GPU within about `seconds`; those that do not fit its memory are left out."""
+    import torch
+
+    cuda = cuda or torch.cuda
+    if not cuda.is_available():
+        raise MissingData("torch sees no CUDA device; without one, the CPU is calibrated as `here`")
+    torch.manual_seed(0)
+    timings: list[OperatorTiming] = []
+    clocks: list[float] = []
+    skipped = 0
+    for index, trial in enumerate(trials):
+        progress(trial.kind, index / len(trials))
+        try:
+            timings += _cuda_timings(trial, seconds / len(trials), cuda, device)
+        except cuda.OutOfMemoryError:
+            skipped += 1
+        clocks += _clocks(gpus)
+    return CudaTimings(
+        device_name=str(cuda.get_device_name()),
+        driver="" if gpus is None else gpus.driver(),
+        torch_version=str(torch.__version__),
+        timings=tuple(timings),
+        skipped=skipped,
+        clock_hertz=(min(clocks), max(clocks)) if clocks else None,
+    )
+
+
+def _clocks(gpus: GpuReader | None) -> Iterator[float]:
+    if gpus is not None:
+        yield from (value for resource, _, value in gpus.samples() if resource is Resource.CLOCK)
+
+
+def _cuda_timings(trial: OperatorTrial, budget: float, cuda: Any, device: str) -> list[OperatorTiming]:
+    """The timings of a trial's forward pass and of each of its backward passes."""
+    works = works_of(trial)
+    taken = _run_on_cuda(trial, budget, cuda, device)
+    return [OperatorTiming(trial.kind, work, seconds) for work, seconds in zip(works, taken, strict=True)]
+
+
+def _run_on_cuda(trial: OperatorTrial, budget: float, cuda: Any, device: str) -> list[float]:
+    import torch
+
+    sets = _operand_sets(trial, device)
+    slope = torch.randn_like(trial.function(*sets[0])) if trial.gradients else None
+    taken: list[list[float]] = [[] for _ in range(1 + len(trial.gradients))]
+    deadline = time.perf_counter() + budget
+    runs = 0
+    while runs < _CUDA_WARM_UP + _CUDA_FEWEST_RUNS or (
+        runs < _CUDA_MOST_RUNS and time.perf_counter() < deadline
+    ):
+        tensors = sets[runs % len(sets)]
+        seconds, out = _time_call(cuda, partial(trial.function, *tensors))
+        taken[0].append(seconds)
+        for place, group in enumerate(trial.gradients, start=1):
+            wanted = [tensors[index] for index in group]
+            backward = partial(torch.autograd.grad, out, wanted, slope, retain_graph=True)
+            seconds, _ = _time_call(cuda, backward)
+            taken[place].append(seconds)
+        runs += 1
+    return [statistics.median(each[_CUDA_WARM_UP:]) for each in taken]
+
+
+def _operand_sets(trial: OperatorTrial, device: str) -> list[list[Any]]:
+    """Operands several times over, so that they do not all come from the cache."""
+    first = _tensors(trial, device)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in first)
+    count = int(min(max(_CUDA_FOOTPRINT // max(1, size), 1), _CUDA_MOST_SETS))
+    return [first, *(_tensors(trial, device) for _ in range(count - 1))]
+
+
+def _time_call(cuda: Any, call: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds between two events around a call, on the device's own clock."""
+    start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    start.record()
+    result = call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * _MILLISECOND, result

@@ -109,8 +109,7 @@ CAMPAIGN = """
 import sys
 from pathlib import Path
 from foretrain.measuring.campaigns.campaign import Campaign, ModelEntry
-from foretrain.measuring.campaigns.local import run_command
-from foretrain.measuring.campaigns.local import LocalRunner
+from foretrain.measuring.campaigns.local import LocalRunner, run_command
 from foretrain.measuring.campaigns.running import run_campaign
 from foretrain.store import open_store
 

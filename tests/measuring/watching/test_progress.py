@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from foretrain.measuring.watching.progress import LineCutter, ProgressLog
-from foretrain.measuring.watching.step_sources._base import Observation, parsers
+from foretrain.measuring.watching.progress import LineCutter, Observation, ProgressLog, parsers
 
 
 def read(line: str) -> tuple[str, Observation] | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from foretrain.measuring.watching.report import Report, report_of
+from foretrain.serving.rendering import register
 from foretrain.serving.verbs.measuring import Measured
 from foretrain.store.runs import (
     NODE,
@@ -75,6 +76,7 @@ def test_other_processes_are_no_part_of_the_bursts_of_the_node() -> None:
 
 
 def test_the_text_names_other_processes_and_an_unknown_variation() -> None:
+    register()
     shown = str(Measured(report(0.5, 1.4, variation=0.0), None, 0))
     assert "Other processes kept 1.4 of 2 cores busy" in shown
     assert "Variation (standard deviation / mean): unknown" in shown

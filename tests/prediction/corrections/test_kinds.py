@@ -7,8 +7,7 @@ import math
 import pytest
 from tests.support.scenarios import predicted, workload
 
-from foretrain.learning.user_calibration.catalogue import forget
-from foretrain.learning.user_calibration.storing import keep_profile
+from foretrain.learning.user_calibration.catalogue import forget, keep_profile
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel, corrections_by
 from foretrain.prediction.operators.pricing import Knowledge

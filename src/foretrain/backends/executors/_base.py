@@ -1,18 +1,23 @@
 """What a kind of cluster has to offer: its hosts, and starting, finding and ending attempts on them.
 
 All else is the same everywhere: how jobs are stopped with a checkpoint, when one has ended, what is stored.
+A new kind is a class in a module beside this one; it is found by its name.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from foretrain.backends import supervise
+from foretrain.errors import UnknownName
+from foretrain.registry import Registry, modules_beside
 from foretrain.scheduling.problem import Fleet
 
 Handle = Mapping[str, Any]
@@ -100,3 +105,24 @@ class Executor(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
         """Leave the cluster; attempts go on."""
+
+
+@cache
+def executors() -> Registry[type[Executor]]:
+    """All kinds of clusters by name."""
+    kinds = {
+        value
+        for module in modules_beside(__name__)
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Executor) and not inspect.isabstract(value)
+    }
+    return Registry("backend", sorted(kinds, key=lambda each: each.name), name=lambda each: each.name)
+
+
+def connect(name: str, fleet: Fleet, options: Mapping[str, str] | None = None) -> Executor:
+    """The executor of a name for a fleet; unknown options are errors."""
+    kind = executors()[name]
+    for option in options or {}:
+        if option not in kind.options:
+            raise UnknownName(f"option of the backend {kind.name!r}", option, kind.options)
+    return kind(fleet, options or {})

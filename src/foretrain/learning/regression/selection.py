@@ -5,11 +5,10 @@ technique is fitted to these rows with them, and its errors on the rows left out
 is learned, features included, is learned from the training rows. The ranking is by the error inside the
 training rows; the held-out error is never used to choose.
 
-What is left out to judge a model: rows at random, or everything beyond what was timed.
-
-The named extrapolations are the four of Gianniti et al. 2019 (`techniques/linear.py`): larger batches, more
-GPUs, a GPU that was never timed, deeper networks. Along a number, the largest third of its values is left out
-(at least one); of categories, each one in turn.
+A split leaves out rows at random, or everything beyond what was timed. The named extrapolations are the four
+of Gianniti et al. 2019 (`techniques/linear.py`): larger batches, more GPUs, a GPU that was never timed,
+deeper networks. Along a number, the largest third of its values is left out (at least one); of categories,
+each one in turn.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A table of timings as a sample to learn from: columns typed and checked, repeats reduced to their median.
 
-Columns are numbers if every cell is one. What a regression would only stumble over is refused with the rows
-named: missing values, text among numbers, a target that is constant or not above 0, too few rows, and columns
-that were measured together with the target (a throughput, the time of the epoch) and so give it away.
-
-Stored runs as a table to learn from: their settings and environment, the step time as the target.
+It is read from a CSV file, or made of stored runs: their settings and environment, with the step time as the
+target. Columns are numbers if every cell is one. What a regression would only stumble over is refused with
+the rows named: missing values, text among numbers, a target that is constant or not above 0, too few rows,
+and columns that were measured together with the target (a throughput, the time of the epoch) and so give it
+away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Terms of a regression: products of features to some power, logarithms, and indicators of categories.
+"""Terms of a regression, and their stepwise selection.
+
+A term is a product of features to some power, logarithms, and indicators of categories:
 
     φ = Π x^p · Π log(x) · Π [column = category]
 
@@ -7,14 +9,12 @@ of two. Iterations multiply: a run of twice as many has every term once more, so
 feature of fewer than four values has one power only, since x and 1/x together would join the dots and mislead
 beyond them.
 
-Stepwise regression: terms enter and leave by their partial F-tests, until nothing changes.
-
-At every step the term that explains most of what is left enters if its partial F is significant at `enter`;
-then the weakest term chosen leaves if it no longer is at `leave`. With leave >= enter this cannot go round
-in circles. Terms that are (nearly) a combination of those chosen never enter.
-
-Rows may be weighted; the constant is always in. Columns are scaled to length one and what is chosen is kept
-orthogonal (QR), so that features of very different size do no harm.
+In stepwise regression terms enter and leave by their partial F-tests, until nothing changes. At every step
+the term that explains most of what is left enters if its partial F is significant at `enter`; then the
+weakest term chosen leaves if it no longer is at `leave`. With leave >= enter this cannot go round in circles.
+Terms that are (nearly) a combination of those chosen never enter. Rows may be weighted; the constant is
+always in. Columns are scaled to length one and what is chosen is kept orthogonal (QR), so that features of
+very different size do no harm.
 
 Reference: N. R. Draper, H. Smith, "Applied regression analysis", 3rd ed., Wiley 1998, chapter 15.
 """

@@ -4,10 +4,9 @@ Samples are completed runs of CPU workers that foretrain can describe; of all ot
 timeline that an Inspector starts from is that of the step by constants of the machine
 (`prediction.step.cpu_workers`), which are fitted to the same runs that the Inspector is trained on.
 
-What an Inspector predicts: level, burst duration and idle duration of four resources of a worker.
-
-The level of a resource that alternates is that of its bursts, otherwise its mean. Durations exist only where
-a resource alternates: one that is always busy is busy for as long as one looks.
+What was measured, and what an Inspector predicts, are level, burst duration and idle duration of four
+resources of a worker. The level of a resource that alternates is that of its bursts, otherwise its mean.
+Durations exist only where a resource alternates: one that is always busy is busy for as long as one looks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """From a few timings to all configurations: the question `foretrain scaling` asks, and its answer.
 
-Which configuration to time next: the one after which the others are known best.
-
-A timing at slopes j takes C j jᵀ C / (noise² + jᵀ C j) from the covariance C of the linearised form, whatever
-it will be; what is left of the mean variance of the predicted configurations is its worth.
+The answer also names the configuration to time next: the one after which the others are known best. A timing
+at slopes j takes C j jᵀ C / (noise² + jᵀ C j) from the covariance C of the linearised form, whatever it will
+be; what is left of the mean variance of the predicted configurations is its worth.
 
 Reference: D. J. C. MacKay, Information-based objective functions for active data selection, 1992.
 """

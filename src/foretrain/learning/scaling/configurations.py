@@ -5,8 +5,7 @@
     4+4,32,0.162                          2,8,32,0.162
 
 `batch` is per device. Where only the number of devices is given, they are distributed evenly over the nodes.
-
-What a prediction from model and hardware says of a job's placements, to be corrected by its timings.
+With a model and hardware, the placements are also predicted, for the timings to correct.
 """
 
 from __future__ import annotations

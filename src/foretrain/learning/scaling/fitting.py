@@ -2,13 +2,13 @@
 
     minimise  Σ ( (log predicted - log timed) / noise )²  +  (θ - μ)ᵀ Σ⁻¹ (θ - μ)
 
+The prior is what is known of the parameters before a job was timed: a normal distribution, and the noise of
+timings. The shipped one of the physical form is the population of jobs it was fitted to
+(`calibration.scaling`). A prediction of the job, from its model and hardware, makes a sharper one:
+`prior_from_prediction`.
+
 The posterior is taken as normal around the minimum (Laplace), with the curvature of the linearised form. Its
 deviations grow where the form leaves residuals larger than the noise.
-
-What is known of a form's parameters before a job was timed: a normal distribution, and timings' noise.
-
-The shipped prior of the physical form is the population of jobs it was fitted to (`calibration.scaling`). A
-prediction of the job, from its model and hardware, makes a sharper one: `prior_from_prediction`.
 """
 
 from __future__ import annotations

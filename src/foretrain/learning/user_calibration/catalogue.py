@@ -1,4 +1,4 @@
-"""All calibrations of a user by name: listed, shown, forgotten, exported and imported.
+"""All calibrations of a user by name: kept for predictions, listed, shown, forgotten, exported and imported.
 
 Names are the kind and the device: `operators-here`, `timings-t4`, `kinds-rtx3090`, `workers-here`. Whatever
 the file a calibration is kept in, it is listed and exported in one form.
@@ -7,12 +7,13 @@ the file a calibration is kept in, it is listed and exported in one form.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
-from statistics import stdev
-from typing import Any
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +25,14 @@ from foretrain.prediction.corrections.files import (
     TIMINGS,
     WORKERS,
     CalibrationFile,
+    calibration_for,
     calibrations_dir,
     file_of,
     keep_calibration,
     name_of,
     read_calibration,
 )
-from foretrain.prediction.corrections.kinds import profiles_of
+from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel, profiles_of
 from foretrain.prediction.corrections.timings import (
     MeasuredStep,
     keep_only,
@@ -39,7 +41,7 @@ from foretrain.prediction.corrections.timings import (
     remember,
     step_from_plain,
 )
-from foretrain.prediction.corrections.workers import check_content
+from foretrain.prediction.corrections.workers import WorkerCalibration, check_content
 from foretrain.prediction.operators.cpu import (
     CpuCalibration,
     FamilyFit,
@@ -47,6 +49,9 @@ from foretrain.prediction.operators.cpu import (
     calibration_of,
     keep,
 )
+
+if TYPE_CHECKING:
+    from foretrain.learning.user_calibration.fitting import WorkerFit
 
 _P90 = 1.2815515655446004
 _LARGEST_SPREAD = 3.0
@@ -63,6 +68,85 @@ def device_name(device_id: str) -> str:
     """What a device is called; its id if it is not known."""
     known = devices()
     return known[device_id].name if device_id in known else device_id
+
+
+def keep_workers(fit: WorkerFit, device_id: str, versions: Mapping[str, str]) -> CalibrationFile:
+    """Store the constants of a machine that were fitted to runs."""
+    fitted_on = {"runs": fit.samples, "models": list(fit.models), "held out": list(fit.held_out_models)}
+    known = fit.calibration
+    return keep_constants(known, device_id, versions, fitted_on, fit.samples, known.spread)
+
+
+def keep_constants(
+    known: WorkerCalibration,
+    device_id: str,
+    versions: Mapping[str, str],
+    fitted_on: Mapping[str, Any],
+    samples: int,
+    spread: float,
+) -> CalibrationFile:
+    """Store constants of a machine with what they were fitted on."""
+    calibration = CalibrationFile(
+        name=name_of(WORKERS, device_id),
+        kind=WORKERS,
+        device=device_id,
+        device_name=device_name(device_id),
+        created_on=date.today().isoformat(),
+        foretrain=version(),
+        software={"python": platform.python_version(), "numpy": np.__version__, **versions},
+        fitted_on=fitted_on,
+        samples=samples,
+        residual_spread=min(spread, _LARGEST_SPREAD),
+        content={
+            "constants": asdict(known.constants),
+            "cores": known.cores,
+            "model_spread": known.model_spread,
+            "run_spread": known.run_spread,
+            "models": {name: asdict(each) for name, each in known.models.items()},
+            "settings": dict(known.settings),
+            "strategies": sorted(known.strategies),
+        },
+    )
+    keep_calibration(calibration)
+    return calibration
+
+
+def keep_profile(profile: ProfiledModel, device_id: str, versions: Mapping[str, str]) -> CalibrationFile:
+    """Add a profile to those of a device, replacing one of the same model and batch."""
+    stored = calibration_for(KINDS_OF_OPERATORS, device_id)
+    others = [] if stored is None else [
+        each for each in profiles_of(stored.content)
+        if (each.model, each.batch) != (profile.model, profile.batch)
+    ]  # fmt: skip
+    profiles = [*others, profile]
+    calibration = CalibrationFile(
+        name=name_of(KINDS_OF_OPERATORS, device_id),
+        kind=KINDS_OF_OPERATORS,
+        device=device_id,
+        device_name=device_name(device_id),
+        created_on=date.today().isoformat(),
+        foretrain=version(),
+        software={"python": platform.python_version(), "numpy": np.__version__, **versions},
+        fitted_on={"profiles": [f"{each.model}, batch {each.batch}" for each in profiles]},
+        samples=sum(len(each.kinds) for each in profiles),
+        residual_spread=min(_profile_spread(profiles), _LARGEST_SPREAD),
+        content={"profiles": [asdict(each) for each in profiles]},
+    )
+    keep_calibration(calibration)
+    return calibration
+
+
+def _profile_spread(profiles: Sequence[ProfiledModel]) -> float:
+    """Between profiles of the same kind where there are several, else between kinds."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    rows: list[KindTimes] = [row for profile in profiles for row in profile.kinds]
+    for row in rows:
+        groups.setdefault((row.phase, row.kind), []).append(row.log_ratio)
+    spreads = [stdev(values) for values in groups.values() if len(values) > 1]
+    if spreads:
+        return fmean(spreads)
+    ratios = [row.log_ratio for row in rows]
+    return stdev(ratios) if len(ratios) > 1 else abs(ratios[0]) if ratios else math.log(2)
 
 
 def calibrations() -> tuple[CalibrationFile, ...]:

@@ -1,6 +1,7 @@
 """Runs as samples of a fit: the measured step, and what its time depends on.
 
 Only completed runs of CPU workers that foretrain can describe are samples; of all others the reason is kept.
+A step that was measured in another unit is refused: it shows as a ratio of a power of ten to the prediction.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any
 
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.hardware import cluster
-from foretrain.learning.user_calibration.plausibility import check_plausible
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.corrections.workers import setting_key, step_of_workers
 from foretrain.prediction.operators.pricing import DEFAULT
@@ -20,6 +20,7 @@ from foretrain.prediction.scenario import default_batch, step_context
 from foretrain.prediction.step.cpu_workers import WorkerStep, prior, worker_time
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.store.runs import Run, Status
+from foretrain.units import format_duration
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_at
@@ -28,6 +29,11 @@ _WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attent
 _PARALLELISM = ("strategy", "links", "network")
 _OTHER = ("model", "on", "jitter", "compile", "cost_model", "advice")
 _CPU = "cpu"
+_LARGEST_RATIO = 100.0
+"""Predictions of any device are within this factor; what is beyond is a typing error."""
+_UNITS = ((1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "nanoseconds"))
+_WITHIN = 4.0
+"""A unit is named if it brings the time within this factor of the prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +129,24 @@ def _describe_setting(setting: dict[str, Any], cores: int) -> tuple[WorkerStep, 
     if step is None:
         raise InvalidRequest(f"strategy {parallelism.strategy} is not one that fits consider")
     return step, workload.source.name, hardware.device.id, graph.batch
+
+
+def check_plausible(measured_seconds: float, predicted_seconds: float, column: str = "step_seconds") -> None:
+    """Refuse a time that no machine of the kind takes, with what it looks like."""
+    ratio = measured_seconds / predicted_seconds
+    if 1 / _LARGEST_RATIO < ratio < _LARGEST_RATIO:
+        return
+    times = f"{ratio:,.0f} times" if ratio > 1 else f"1/{1 / ratio:,.0f} of"
+    raise InvalidRequest(
+        f"{column} is {measured_seconds:g}, {times} the {format_duration(predicted_seconds)} that are "
+        f"predicted; {_looks_like(measured_seconds, ratio)}"
+    )
+
+
+def _looks_like(measured_seconds: float, ratio: float) -> str:
+    for scale, unit in _UNITS:
+        if 1 / _WITHIN <= ratio / scale <= _WITHIN:
+            return f"it looks like {unit}: in seconds it is {measured_seconds / scale:g}"
+    if ratio < 1:
+        return "it looks like a time of one sample, or in minutes or hours: give seconds of a whole step"
+    return "check the model, the device and the batch size, and give the time of one step in seconds"

@@ -2,9 +2,7 @@
 
 A crew of workers is started for each number of workers that a campaign asks for, and serves all its trials:
 a trial then costs a model and its steps, not a start of torch. A crew in which a worker ended or hangs is
-replaced.
-
-Trials that run a command, watched as `foretrain measure` watches one.
+replaced. A trial that has a command runs it instead, watched as `foretrain measure` watches one.
 """
 
 from __future__ import annotations
@@ -31,51 +29,14 @@ from foretrain.measuring.watching.samplers import Sampler
 from foretrain.measuring.watching.watch import WatchRequest, run_of, watch
 from foretrain.store.runs import NODE, OTHER_PROCESSES, Environment, Resource, ResourceSeries, Status
 
-_TIMED_OUT, _KILLED = 124, 137
-"""Exit codes of `timeout` where the command ended when asked to, and where it had to be killed."""
-_GRACE_SECONDS = 5
-
-
-def run_command(trial: Trial) -> TrialOutcome:
-    """Run the command of a trial within its limits of time and memory."""
-    watched = watch(WatchRequest(command=limit_command(trial), setting=trial.setting, output_to_stderr=True))
-    watched.journal.unlink(missing_ok=True)
-    run = run_of(watched.gathered)
-    status, message = run.status, run.message
-    if run.exit_code in (_TIMED_OUT, _KILLED) and run.seconds >= trial.timeout:
-        status, message = Status.TIMED_OUT, f"stopped after {trial.timeout:g} s"
-    return TrialOutcome(
-        status=status,
-        started_at=run.started_at,
-        seconds=run.seconds,
-        environment=run.environment,
-        steps=run.steps,
-        series=run.series,
-        message=message,
-        exit_code=run.exit_code,
-        summary=summarise(run.steps, watched.gathered.source),
-    )
-
-
-def limit_command(trial: Trial) -> tuple[str, ...]:
-    """The command under `timeout` (coreutils) and, with a limit of memory, `prlimit` (util-linux)."""
-    command = trial.words
-    if trial.memory is not None:
-        command = (_tool("prlimit"), f"--data={int(trial.memory)}", *command)
-    return (_tool("timeout"), f"--kill-after={_GRACE_SECONDS}", f"{trial.timeout:g}", *command)
-
-
-def _tool(name: str) -> str:
-    if shutil.which(name) is None:
-        raise MissingData(f"trials of commands need {name}, which is not installed here")
-    return name
-
-
 INTERVAL_SECONDS = 0.025
 SERVED = ("ps-sync", "ps-async")
 _SIZES = ("model", "batch", "seq_len", "image_size", "precision", "optimizer")
 _OPTIMIZER = "adamw"
 """What `foretrain.predict` assumes where no optimizer is given."""
+_TIMED_OUT, _KILLED = 124, 137
+"""Exit codes of `timeout` where the command ended when asked to, and where it had to be killed."""
+_GRACE_SECONDS = 5
 
 CommandRunner = Callable[[Trial], TrialOutcome]
 
@@ -178,3 +139,38 @@ def _other_load(seconds: float, cores: float) -> ResourceSeries:
 def _named(series: ResourceSeries, workers: int) -> ResourceSeries:
     """The parameter server is the worker after the last, and labelled."""
     return replace(series, label="server") if series.worker == workers else series
+
+
+def run_command(trial: Trial) -> TrialOutcome:
+    """Run the command of a trial within its limits of time and memory."""
+    watched = watch(WatchRequest(command=limit_command(trial), setting=trial.setting, output_to_stderr=True))
+    watched.journal.unlink(missing_ok=True)
+    run = run_of(watched.gathered)
+    status, message = run.status, run.message
+    if run.exit_code in (_TIMED_OUT, _KILLED) and run.seconds >= trial.timeout:
+        status, message = Status.TIMED_OUT, f"stopped after {trial.timeout:g} s"
+    return TrialOutcome(
+        status=status,
+        started_at=run.started_at,
+        seconds=run.seconds,
+        environment=run.environment,
+        steps=run.steps,
+        series=run.series,
+        message=message,
+        exit_code=run.exit_code,
+        summary=summarise(run.steps, watched.gathered.source),
+    )
+
+
+def limit_command(trial: Trial) -> tuple[str, ...]:
+    """The command under `timeout` (coreutils) and, with a limit of memory, `prlimit` (util-linux)."""
+    command = trial.words
+    if trial.memory is not None:
+        command = (_tool("prlimit"), f"--data={int(trial.memory)}", *command)
+    return (_tool("timeout"), f"--kill-after={_GRACE_SECONDS}", f"{trial.timeout:g}", *command)
+
+
+def _tool(name: str) -> str:
+    if shutil.which(name) is None:
+        raise MissingData(f"trials of commands need {name}, which is not installed here")
+    return name

@@ -1,10 +1,8 @@
-"""Trials on a Ray cluster: the workers of a trial are a placement group, spread over nodes.
+"""Trials on a Ray cluster: the workers of a trial, and its parameter server, are actors spread over nodes.
 
 The driver plans, predicts and stores; the cluster only trains. As many trials run at once as its CPUs allow.
 A trial that lost a node is run again elsewhere. The network is that of the cluster: nothing limits its rate,
 and a `network` in the campaign file only describes it for the prediction.
-
-One worker of a trial on a Ray cluster, or its parameter server: what runs in an actor.
 """
 
 from __future__ import annotations
@@ -43,6 +41,7 @@ _START_SECONDS = 120.0
 _DEATH_SECONDS = 12.0
 """Within this time after a worker failed, Ray reports the death of its node."""
 _TURN_SECONDS = 0.5
+_INTERVAL_SECONDS = 0.05
 _ATTEMPTS = 3
 _ADDRESS_OF_INTERFACE = 0x8915  # SIOCGIFADDR of netdevice(7); the address is at 20 of the answer
 
@@ -271,9 +270,6 @@ def _series(
                 label = "server" if rank == workers else each.label
                 kept.append(replace(each, worker=rank, node=indices[rank], label=label))
     return kept
-
-
-_INTERVAL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,9 @@
 Every trial is stored in one transaction when it ends. A campaign that was killed at any moment loses at most
 the trials under way, and run again it does the rest: no trial is stored twice.
 
-One campaign of a name at a time on one store.
+A lock keeps it to one campaign of a name at a time on one store.
 
-How long the rest of a campaign will take, from foretrain's own predictions of its trials.
+How long the rest will take is forecast from foretrain's own predictions of the trials:
 
     seconds left = sum over trials of (training seconds + overhead)
 
@@ -37,6 +37,9 @@ from foretrain.measuring.campaigns.trials import (
 )
 from foretrain.store.locks import hold
 from foretrain.store.runs import PredictionMade, Run, Status
+
+if TYPE_CHECKING:
+    from foretrain.store.database import Store
 
 Predict = Callable[[dict[str, Any]], PredictionMade | None]
 
@@ -102,10 +105,6 @@ def campaign_lock(campaign: str, store: str) -> Iterator[None]:
     digest = hashlib.sha256(f"{campaign}\0{store}".encode()).hexdigest()[:16]
     with hold(user_data_dir() / "locks" / f"campaign-{digest}.lock", f"the campaign {campaign!r}"):
         yield
-
-
-if TYPE_CHECKING:
-    from foretrain.store.database import Store
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,7 @@
 
 The key is a hash of the campaign's name, the setting, the length and the number of the repeat. Samples and
 random orders follow from hashes too: a model that is added to a campaign changes neither the key nor the
-order of the other trials.
-
-What came out of one trial, and the run that is stored of it.
+order of the other trials. A runner turns a trial into its outcome, of which a run is stored under that key.
 """
 
 from __future__ import annotations
@@ -37,6 +35,7 @@ from foretrain.store.runs import (
 )
 
 _KEY_DIGITS = 20
+_SOURCE = "campaign"
 _OF_SEVERAL = ("strategy", "network")
 """Axes that mean nothing with one worker."""
 
@@ -161,9 +160,6 @@ def _values(campaign: Campaign, entry: Axes | None, name: str) -> tuple[Any, ...
     own = None if entry is None else getattr(entry, name)
     values: tuple[Any, ...] | None = getattr(campaign, name) if own is None else own
     return values
-
-
-_SOURCE = "campaign"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

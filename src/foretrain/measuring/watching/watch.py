@@ -1,4 +1,8 @@
-"""Run a training command and watch it: one pass from a command to what was gathered of it."""
+"""Run a training command and watch it: from a command to what was gathered of it, and to a stored run.
+
+What nodes of one job gathered is merged. Nothing gathered is lost: a run that cannot be stored stays in a
+file, and a run whose foretrain was killed is recovered from its journal later.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.measuring.this_machine import this_environment
 from foretrain.measuring.watching.command import (
     CommandNotStarted,
@@ -21,18 +26,30 @@ from foretrain.measuring.watching.command import (
     exit_code_of,
     forwarded_signals,
 )
-from foretrain.measuring.watching.journal import Journal, JournalRecord, RunEnd, RunHead, journal_file
-from foretrain.measuring.watching.progress import LineCutter, ProgressLog
+from foretrain.measuring.watching.journal import (
+    Journal,
+    JournalRecord,
+    RunEnd,
+    RunHead,
+    abandoned_journals,
+    journal_file,
+    merge_nodes,
+    read_journal,
+    write_journal,
+)
+from foretrain.measuring.watching.progress import LineCutter, ProgressLog, parsers
 from foretrain.measuring.watching.report import summarise
 from foretrain.measuring.watching.samplers import INTERVAL_SECONDS, Sampler
 from foretrain.measuring.watching.step_files import HOOK_SOURCE, HookReader, MarkLog, StepMarks, hooked_steps
 from foretrain.measuring.watching.step_hook import CHANNEL_VARIABLE
-from foretrain.measuring.watching.step_sources._base import parsers
 from foretrain.store.runs import NODE, PredictionMade, Run, Status, WorkerSteps, new_run_id
 
 WATCHED_VARIABLE = "FORETRAIN_RUN"
 """The id of the run, for the command and its callbacks."""
+PROVENANCE = "measure"
+RECOVERED = "measure, recovered"
 _TURN_SECONDS = 0.25
+_POLL_SECONDS = 0.5
 _JOURNAL_SECONDS = 1.0
 _MOST_PARSED_BYTES = 1 << 14
 """Of a large piece of output only the end is parsed: a command that prints megabytes is not slowed."""
@@ -131,7 +148,7 @@ def node_journal(folder: Path, node: int) -> Path:
     return folder / f"node-{node}.jsonl"
 
 
-def run_of(gathered: JournalRecord, provenance: str = "measure") -> Run:
+def run_of(gathered: JournalRecord, provenance: str = PROVENANCE) -> Run:
     """What was gathered as a run that a store keeps."""
     head, end = gathered.head, gathered.end
     last = max((float(each.seconds[-1]) for each in gathered.series if len(each.seconds)), default=0.0)
@@ -325,3 +342,67 @@ class _Watching:
         lines = (line.strip() for line in self._tail.decode(errors="replace").splitlines())
         printable = ("".join(sign for sign in line if sign.isprintable()) for line in lines)
         return ([line for line in printable if line] or [""])[-1][:300]
+
+
+def joined_nodes(folder: Path, nodes: int, wait_seconds: float) -> JournalRecord:
+    """What all nodes of a job gathered. Nodes that do not end in time are left out of the result."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        parts = _ended_parts(folder, nodes)
+        if len(parts) == nodes or time.monotonic() > deadline:
+            return merge_nodes(parts)
+        time.sleep(_POLL_SECONDS)
+
+
+def _ended_parts(folder: Path, nodes: int) -> list[JournalRecord]:
+    """The nodes whose commands have ended, the first node always."""
+    files = [node_journal(folder, node) for node in range(nodes)]
+    parts = [read_journal(file) for file in files if file.exists()]
+    return [part for part in parts if part.end is not None]
+
+
+def check_store(url: str | None) -> None:
+    """Open the store before hours of training, so that one that cannot be written is refused now."""
+    from foretrain.store import open_store
+
+    with open_store(url):
+        pass
+
+
+def keep(run: Run, url: str | None) -> str:
+    """Store a run; returns the place of the store."""
+    from foretrain.store import open_store
+
+    with open_store(url) as store:
+        store.add(run)
+        return store.place
+
+
+def rescue(watched: Watched) -> Path:
+    """Where a run stays that cannot be stored: in its journal, or in a file of the temporary folder."""
+    if not watched.problem:
+        return watched.journal
+    file = Path(tempfile.gettempdir()) / f"foretrain-{watched.gathered.head.id}.jsonl"
+    write_journal(file, watched.gathered)
+    return file
+
+
+def recover(url: str | None) -> tuple[Run, ...]:
+    """Store the runs whose foretrain was killed, and those that could not be stored at their end."""
+    from foretrain.store import open_store
+
+    recovered = []
+    with open_store(url) as store:
+        for file in abandoned_journals():
+            try:
+                run = run_of(read_journal(file), RECOVERED)
+            except (ForetrainError, OSError):  # it stays for its owner to look at
+                continue
+            try:
+                store.add(run)
+                recovered.append(run)
+            except InvalidRequest:  # it was stored before its journal could be removed
+                pass
+            file.unlink(missing_ok=True)
+            shutil.rmtree(channel_folder(run.id), ignore_errors=True)
+    return tuple(recovered)

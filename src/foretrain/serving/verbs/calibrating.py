@@ -22,9 +22,9 @@ from foretrain.serving.verbs.predicting import workload
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import WorkerFit
     from foretrain.learning.user_calibration.samples import RunSample, UnusedRun
-    from foretrain.measuring.cuda_benchmarks import CudaTimings
     from foretrain.measuring.gpus import GpuReader
     from foretrain.measuring.local_all_reduce import AllReduceTiming
+    from foretrain.measuring.micro_benchmarks import CudaTimings
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.step_timings import StepTiming
     from foretrain.prediction.corrections.error_model import StepError
@@ -106,7 +106,7 @@ class MachineLearned(Answer):
 def learn_cpu(seconds: float, progress: BarProgress) -> MachineLearned:
     """Time operators and all-reduces on this machine's CPU, and keep them as the device `here`."""
     from foretrain.facts.devices import THIS_MACHINE
-    from foretrain.learning.cpu import TimedWork, calibrate, check_believable
+    from foretrain.learning.user_calibration.from_benchmarks import TimedWork, calibrate, check_believable
     from foretrain.measuring.micro_benchmarks import run_trials, torch_threads, torch_version
     from foretrain.measuring.this_machine import measure_this_machine
     from foretrain.prediction.operators.cpu import keep
@@ -129,7 +129,7 @@ def _learn_all_reduce(operators: CpuCalibration, torch: str) -> MachineLearned:
 
     from foretrain.errors import BackendFailed
     from foretrain.facts.devices import THIS_MACHINE
-    from foretrain.learning.user_calibration.micro_benchmarks import keep_all_reduce
+    from foretrain.learning.user_calibration.from_benchmarks import keep_all_reduce
     from foretrain.measuring.local_all_reduce import time_all_reduce
 
     learned = MachineLearned(operators, Path(), None)
@@ -171,10 +171,13 @@ def learn_gpu(
 ) -> GpuLearned:
     """Time operators on this machine's GPU; `cuda` and `gpus` are those of torch and NVML by default."""
     from foretrain.facts.devices import device
-    from foretrain.learning.cpu import TimedWork
-    from foretrain.learning.user_calibration.micro_benchmarks import benchmark_profile, keep_benchmarks
-    from foretrain.measuring.cuda_benchmarks import run_cuda_trials
+    from foretrain.learning.user_calibration.from_benchmarks import (
+        TimedWork,
+        benchmark_profile,
+        keep_benchmarks,
+    )
     from foretrain.measuring.gpus import open_gpus
+    from foretrain.measuring.micro_benchmarks import run_cuda_trials
     from foretrain.measuring.trials import trials
 
     timings = run_cuda_trials(trials(), seconds, progress, cuda, where, gpus or open_gpus())
@@ -227,7 +230,7 @@ def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
 
 
 def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
-    from foretrain.learning.user_calibration.plausibility import check_plausible
+    from foretrain.learning.user_calibration.samples import check_plausible
     from foretrain.prediction.corrections.timings import measured_step
 
     try:
@@ -316,9 +319,9 @@ def _stored_runs(wanted: RunFilter) -> Iterator[Run]:
 
 def learn_from(runs: Sequence[Run], held_out: str, progress: Progress) -> RunsLearned:
     """Fit each machine to its runs."""
+    from foretrain.learning.user_calibration.catalogue import keep_workers
     from foretrain.learning.user_calibration.fitting import fit_workers
     from foretrain.learning.user_calibration.samples import samples_of
-    from foretrain.learning.user_calibration.storing import keep_workers
 
     if not runs:
         raise MissingData(
@@ -375,7 +378,7 @@ class TraceLearned(Answer):
 def learn_trace(trained: Workload, trace: Path, on: str, progress: Progress) -> TraceLearned:
     """Correct the kinds of operators of a device by a profile."""
     from foretrain.facts.devices import device
-    from foretrain.learning.user_calibration.storing import keep_profile
+    from foretrain.learning.user_calibration.catalogue import keep_profile
     from foretrain.prediction.cost_models import OperatorCostModel
     from foretrain.serving.verbs.profiling import traced_profile
 
@@ -387,7 +390,7 @@ def learn_trace(trained: Workload, trace: Path, on: str, progress: Progress) -> 
 
 def profiled_model(profile: Profile, trace: Path) -> ProfiledModel:
     """What a profile says about kinds of operators; refused where it cannot be meant."""
-    from foretrain.learning.user_calibration.plausibility import check_plausible
+    from foretrain.learning.user_calibration.samples import check_plausible
     from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel
 
     if profile.predicted_seconds is None:

@@ -71,16 +71,22 @@ class Watcher:
 
 def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured:
     """Run a command unchanged, watch it, and keep what was measured."""
-    from foretrain.measuring.watching import keeping
     from foretrain.measuring.watching.report import report_of
-    from foretrain.measuring.watching.watch import WatchRequest, run_of, watch
+    from foretrain.measuring.watching.watch import (
+        WatchRequest,
+        check_store,
+        joined_nodes,
+        recover,
+        run_of,
+        watch,
+    )
 
     watcher = watcher or Watcher()
     node, nodes = _place(request)
     stores = not request.no_store and node == 0
     if stores:
-        keeping.check_store(request.store)
-        for earlier in keeping.recover(request.store):
+        check_store(request.store)
+        for earlier in recover(request.store):
             started = f"{earlier.started_at:%Y-%m-%d %H:%M} UTC"
             watcher.note(f"run {earlier.id}, started {started} and not stored at its end, is stored now")
     watched = watch(
@@ -99,7 +105,7 @@ def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured
     )
     gathered = watched.gathered
     if request.join is not None and node == 0:
-        gathered = keeping.joined_nodes(request.join, nodes, request.wait)
+        gathered = joined_nodes(request.join, nodes, request.wait)
     run = run_of(gathered)
     place, problem = _keep(watched, run, request.store) if stores else (None, "")
     if request.join is None and not problem:
@@ -152,7 +158,7 @@ def _prediction(request: MeasureRequest, watcher: Watcher) -> PredictionMade | N
 
 def _keep(watched: Watched, run: Run, store: str | None) -> tuple[str | None, str]:
     """Where the run is stored; if it cannot be, why, and where what was gathered is: nothing is lost."""
-    from foretrain.measuring.watching.keeping import keep, rescue
+    from foretrain.measuring.watching.watch import keep, rescue
 
     try:
         return keep(run, store), ""

@@ -1,36 +1,36 @@
-"""Linear regression with stepwise selection of terms, as in Gianniti et al. 2019.
+"""Four techniques that weight terms by coefficients, from the freest to the most bound by what is known.
+
+**Linear regression with stepwise selection of terms**, as in Gianniti et al. 2019 [1]:
 
     t = b0 + Σ b_k · φ_k ,   φ_k = [iterations] · f or f · g ,   f, g among x and 1/x
 
 of all features, and indicators of categories. Terms enter and leave by partial F-tests. Errors count relative
 to the time (weights 1/t²), since runs differ by orders of magnitude.
 
-Reference: E. Gianniti, L. Zhang, D. Ardagna, "Performance prediction of GPU-based deep learning
-applications", CLOSER 2019, 279-286.
+**Ridge regression of logarithms**: a power law with a factor for each category.
 
-Non-negative least squares: every term adds time, none takes any away.
+    t = exp(b0) · Π x^b · Π exp(b [category])
 
-A sum of times cannot be negative, so coefficients that are not extrapolate without falling below zero. Terms
-are those of the linear regression to their natural power (with the work, against the speed).
+Coefficients of standardised logarithms shrink to 0, so that no category or feature is trusted more than its
+rows allow. `sequential` first chooses features one by one, each the one that helps cross-validation most.
 
-Reference: C. L. Lawson, R. J. Hanson, "Solving least squares problems", Prentice-Hall 1974, chapter 23.
+**Non-negative least squares** [2]: every term adds time, none takes any away. A sum of times cannot be
+negative, so coefficients that are not extrapolate without falling below zero. Terms are those of the linear
+regression to their natural power (with the work, against the speed).
 
-Ernest: time over machines from four terms that distributed jobs are made of.
+**Ernest** [3]: time over machines from four terms that distributed jobs are made of.
 
     t = θ0 + θ1 · work / machines + θ2 · log(machines) + θ3 · machines ,   θ >= 0
 
 a fixed cost, computation that divides, a tree of messages, and what grows with every machine. The work of one
 machine is its batch; where a table has the global batch, it is divided by the GPUs.
 
-Reference: S. Venkataraman et al., "Ernest: efficient performance prediction for large-scale advanced
-analytics", NSDI 2016.
-
-Ridge regression of logarithms: a power law with a factor for each category.
-
-    t = exp(b0) · Π x^b · Π exp(b [category])
-
-Coefficients of standardised logarithms shrink to 0, so that no category or feature is trusted more than its
-rows allow. `sequential` first chooses features one by one, each the one that helps cross-validation most.
+References:
+[1] E. Gianniti, L. Zhang, D. Ardagna, "Performance prediction of GPU-based deep learning applications",
+    CLOSER 2019, 279-286.
+[2] C. L. Lawson, R. J. Hanson, "Solving least squares problems", Prentice-Hall 1974, chapter 23.
+[3] S. Venkataraman et al., "Ernest: efficient performance prediction for large-scale advanced analytics",
+    NSDI 2016.
 """
 
 from __future__ import annotations

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from foretrain.errors import BackendFailed, InvalidRequest
-from foretrain.learning.cpu import TimedWork, calibrate, check_believable, left_out_seconds, relative_fit
+from foretrain.learning.user_calibration.from_benchmarks import (
+    TimedWork,
+    calibrate,
+    check_believable,
+    left_out_seconds,
+    relative_fit,
+)
 from foretrain.workloads.ops import Direction, Kind, Work
 
 CACHE = 2.0**22

@@ -1,1 +1,0 @@
-"""Where step times come from when the script does not call `foretrain.step()`: what it prints."""
