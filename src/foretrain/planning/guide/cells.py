@@ -31,7 +31,6 @@ from foretrain.planning.speedup import (
 from foretrain.prediction.advice.bottleneck import Limit, bottleneck
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
-from foretrain.prediction.operators.cpu import KIND as CPU
 from foretrain.prediction.operators.cpu import calibration_of
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.options import InputOptions, Parallelism
@@ -78,7 +77,7 @@ class Machine:
     @property
     def is_cpu(self) -> bool:
         """Whether its devices are CPUs."""
-        return self.hardware.device.kind == CPU
+        return self.hardware.device.is_cpu
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -109,7 +108,7 @@ def machines_named(
 
 def machine_of(written: Hardware, clouds: tuple[str, ...] = ()) -> Machine:
     """Hardware with its price; `clouds` restricts the offers."""
-    is_bound = written.device.kind == CPU and not _is_measured(written.device)
+    is_bound = written.device.is_cpu and not _is_measured(written.device)
     offer = written.offer or _cheapest(written.device, written.devices_per_node, clouds)
     return Machine(written, offer, _price_of_one(written.device, offer), is_bound)
 
@@ -121,7 +120,7 @@ def one_of(machine: Machine) -> Hardware:
 
 def _with_counts(name: str, counts: Sequence[int]) -> list[str]:
     known = devices()
-    if not counts or name not in known or known[name].kind == CPU:
+    if not counts or name not in known or known[name].is_cpu:
         return [name]
     return [name if count == 1 else f"{name}:{count}" for count in counts]
 
@@ -135,7 +134,7 @@ def _is_measured(device: Device) -> bool:
 
 
 def _cheapest(device: Device, count: int, clouds: tuple[str, ...]) -> Offer | None:
-    if device.kind == CPU:
+    if device.is_cpu:
         return None
     offers = search(OfferQuery(gpu=device.id, count=count, clouds=clouds, cheapest_region=True))
     return next((offer for offer in offers if offer.device == device.id), None)
