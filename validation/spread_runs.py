@@ -26,9 +26,8 @@ from foretrain.prediction.strategies.pipeline.pipeline import (
     Pipeline,
     cut_program,
     cut_program_before,
-    feasible_schedule,
 )
-from foretrain.prediction.strategies.pipeline.schedules import peak_in_flight
+from foretrain.prediction.strategies.pipeline.schedules import feasible_schedule, peak_in_flight
 from foretrain.prediction.strategies.program import Axis, Program, When, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.prediction.strategies.strategy import divide_step, replication

@@ -66,7 +66,7 @@ def test_the_shipped_devices_have_no_problems() -> None:
 
 
 def test_there_are_at_least_sixty_gpus_and_the_promised_ids_are_among_them() -> None:
-    gpus = [item.id for item in devices().values() if item.kind == "gpu"]
+    gpus = [item.id for item in devices().values() if item.is_gpu]
     assert len(gpus) >= 60
     assert set(gpus) >= IDS_OF_THE_CONTRACT
 

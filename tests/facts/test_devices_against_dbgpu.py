@@ -27,7 +27,7 @@ TOLERANCE = {
 }
 """Relative to their value; the year may differ by one."""
 YEARS = 1
-GPUS = sorted(item.id for item in devices().values() if item.kind == "gpu")
+GPUS = sorted(item.id for item in devices().values() if item.is_gpu)
 
 
 @cache

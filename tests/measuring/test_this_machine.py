@@ -21,7 +21,7 @@ def test_the_sheet_is_kept_and_found_by_name_and_alias(own_home: Path) -> None:
     assert (own_home / "devices" / "here.toml").is_file()
     devices.cache_clear()  # as a new process would read it
     assert device("here") == device("this machine") == measured
-    assert measured.kind == "cpu"
+    assert measured.is_cpu
 
 
 def test_every_fact_is_measured_within_bounds_and_has_a_source(monkeypatch: pytest.MonkeyPatch) -> None:

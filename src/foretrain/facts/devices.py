@@ -44,6 +44,16 @@ class Device:
         return self.id == THIS_MACHINE
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether it is a CPU: it computes in the memory of its host, and no kernels are launched on it."""
+        return self.kind == "cpu"
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU."""
+        return self.kind == "gpu"
+
+    @property
     def memory_bytes(self) -> float:
         """Device memory."""
         return self.sheet.number("memory_bytes")
@@ -69,9 +79,7 @@ def devices() -> Registry[Device]:
     """All known devices, by id and alias."""
     return Registry(
         "device",
-        sorted(
-            _read_devices(), key=lambda device: (device.kind != "gpu", device.vendor != "nvidia", device.id)
-        ),
+        sorted(_read_devices(), key=lambda device: (not device.is_gpu, device.vendor != "nvidia", device.id)),
         name=lambda device: device.id,
         aliases=lambda device: device.aliases,
         hint="List them: foretrain devices",

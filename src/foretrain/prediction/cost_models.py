@@ -388,5 +388,5 @@ class OperatorCostModel(CostModel):
         return tuple(replace(step, is_shipped=is_corrected) for step in steps)
 
     def _host(self, device: Device) -> HostModel:
-        is_launched = self.choice == DEFAULT and device.kind != "cpu"
+        is_launched = self.choice == DEFAULT and not device.is_cpu
         return host_model(device) if is_launched else NO_HOST

@@ -67,7 +67,7 @@ def fix_precision(workload: Workload, precision: str | None = None) -> Workload:
 
 def usual_precision(device: Device) -> str:
     """What people train in on a device."""
-    if device.kind != "gpu":
+    if not device.is_gpu:
         return "fp32"
     has = (name for name in ("bf16", "fp16") if device.sheet.has(f"{name}_tensor_flop_per_second"))
     return next(has, "fp32")

@@ -141,7 +141,7 @@ def with_spread(estimate: Estimate, step: PricedStep, traits: SpreadTraits, devi
     Only steps that the shipped models of GPUs price were judged on other sources.
     """
     spread, evidence = shipped_spread(), step.evidence
-    if spread is None or device.kind != "gpu" or not step.is_shipped:
+    if spread is None or not device.is_gpu or not step.is_shipped:
         return estimate
     if evidence is None:
         return spread.apply(estimate, traits)

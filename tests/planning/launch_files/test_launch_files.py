@@ -18,7 +18,7 @@ from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.planning.launch_files._base import LaunchPlan, environment
 from foretrain.planning.launch_files.catalogue import launch_file, launch_targets
 from foretrain.planning.launch_files.torchrun import Torchrun
-from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.prediction.strategies.strategy import is_single_process, layout_of
 from foretrain.registry import DuplicateName, Registry
 
 AWKWARD = ("--note", 'it\'s "50 %" $HOME `id` {x} \\', "--lr=0.1")
@@ -81,7 +81,7 @@ def check_call(call: dict[str, Any], plan: LaunchPlan, rank: int, master: str) -
 
 
 def check_torchrun(options: list[str], plan: LaunchPlan, rank: int, master: str) -> None:
-    if plan.layout.is_single_process:
+    if is_single_process(plan.layout):
         assert options == []
     elif plan.nodes == 1:
         assert options == ["--standalone", f"--nproc-per-node={plan.devices_per_node}"]
@@ -216,7 +216,7 @@ def test_ray_files_start_torchrun_once_a_node(plan: LaunchPlan, monkeypatch: pyt
     assert fake.places[0] == ("address", 0, 0)
     assert fake.places[1:] == [("run_node", rank, plan.devices_per_node) for rank in range(plan.nodes)]
     for rank, (command, variables) in enumerate(started):
-        assert command[0] == (sys.executable if plan.layout.is_single_process else "torchrun")
+        assert command[0] == (sys.executable if is_single_process(plan.layout) else "torchrun")
         check_call({"arguments": command[1:], "environment": variables}, plan, rank, "10.0.0.1")
 
 

@@ -25,7 +25,7 @@ COMMON = AttentionConstants(start_cycles=0.0, least_split=1e30, uneven=1.0)
 IDEAL = AttentionKernel(1.0, 1.0, 1.0, 1.0, lanes=0.0, k_start=0.0)
 NEAR = 0.95
 """The share of peak that no kernel exceeds."""
-GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
+GPUS = tuple(item for item in devices().values() if item.is_gpu)
 
 
 def full(batch: int, length: int, heads: int, head: int) -> Work:

@@ -30,7 +30,7 @@ from foretrain.prediction.operators.matrix import tf32_reach
 from foretrain.prediction.operators.streaming import DeviceShare
 from foretrain.workloads.ops import Direction, Work
 
-GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
+GPUS = tuple(item for item in devices().values() if item.is_gpu)
 IDEAL = ConvolutionConstants(
     start_cycles=0.0,
     tile_efficiency=(1.0,) * len(TILES),

@@ -39,7 +39,7 @@ from foretrain.workloads.ops import Direction, Kind, Work
 
 ONE_TILE = tuple(1.0 if tile == (128, 128) else 1e-6 for tile in TILES)
 IDEAL = ProductConstants(0.0, ONE_TILE, ONE_TILE, 0.0, 1.0, 1e9, 1e30)
-GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
+GPUS = tuple(item for item in devices().values() if item.is_gpu)
 UNCORRECTED = tuple(
     item
     for item in GPUS

@@ -19,7 +19,7 @@ from foretrain.prediction.operators.recurrent import (
 )
 from foretrain.workloads.ops import Direction
 
-GPUS = tuple(item for item in devices().values() if item.kind == "gpu" and item.vendor == "nvidia")
+GPUS = tuple(item for item in devices().values() if item.is_gpu and item.vendor == "nvidia")
 ONE, TWO = RecurrentConstants(1.0, 1.0, 1.0), RecurrentConstants(2.0, 2.0, 1.0)
 
 

@@ -35,7 +35,7 @@ from foretrain.workloads.ops import Direction, Kind, Work
 ONE_EACH = (1.0,) * len(PATTERNS)
 NONE_EACH = (0.0,) * len(PATTERNS)
 IDEAL = StreamConstants(0.0, ONE_EACH, NONE_EACH, NONE_EACH, 1.0, 1.0, 2.0)
-GPUS = tuple(item for item in devices().values() if item.kind == "gpu")
+GPUS = tuple(item for item in devices().values() if item.is_gpu)
 PRICED = sorted(StreamingModel.kinds - {Kind.VIEW})
 
 

@@ -78,7 +78,7 @@ def test_a_training_process_that_loads_itself_overlaps_nothing() -> None:
 
 def test_synthetic_samples_and_a_cpu_cost_nothing() -> None:
     assert input_pipeline(STEP, T4, InputOptions(dataset="synthetic")).seconds == 0
-    cpu = next(item for item in devices().values() if item.kind == "cpu")
+    cpu = next(item for item in devices().values() if item.is_cpu)
     assert input_pipeline(STEP, cpu).seconds == 0
 
 

@@ -39,7 +39,7 @@ def consumption(
         return pace
     if method == TIMELINE:
         return timeline_consumption(scenario, pace, "as asked", sample_seconds)
-    if method == AUTO and pace.context.environment.device.kind != "cpu":
+    if method == AUTO and not pace.context.environment.device.is_cpu:
         reason = "Inspectors are trained on CPU workers; no measured GPU runs are available"
         return timeline_consumption(scenario, pace, reason, sample_seconds)
     scene = _scene(pace)

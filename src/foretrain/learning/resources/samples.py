@@ -240,7 +240,7 @@ def sample_of(run: Run) -> ResourceSample:
 def scene_of(pace: Evaluation, cores: int = 0) -> WorkerScene:
     """The scene of an evaluated step; steps that are not of CPU workers raise an error."""
     device, layout = pace.context.hardware.device, pace.configuration.layout
-    if device.kind != "cpu":
+    if not device.is_cpu:
         raise InvalidRequest(f"an Inspector knows CPU workers only, and {device.id} is a {device.kind}")
     if pace.configuration.micro_batches > 1:
         raise InvalidRequest("an Inspector knows steps of one micro-batch only")

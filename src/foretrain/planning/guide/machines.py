@@ -13,7 +13,6 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.facts.devices import THIS_MACHINE, Device, devices
 from foretrain.facts.hardware import Hardware, hardware
 from foretrain.facts.offers import Offer, OfferQuery, search
-from foretrain.prediction.operators.cpu import KIND as CPU
 from foretrain.prediction.operators.cpu import calibration_of
 
 CPU_BY_DATA_SHEET = "epyc-7742"
@@ -49,7 +48,7 @@ class Machine:
     @property
     def is_cpu(self) -> bool:
         """Whether its devices are CPUs."""
-        return self.hardware.device.kind == CPU
+        return self.hardware.device.is_cpu
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -80,7 +79,7 @@ def machines_named(
 
 def machine_of(written: Hardware, clouds: tuple[str, ...] = ()) -> Machine:
     """Hardware with its price; `clouds` restricts the offers."""
-    is_bound = written.device.kind == CPU and not _is_measured(written.device)
+    is_bound = written.device.is_cpu and not _is_measured(written.device)
     offer = written.offer or _cheapest(written.device, written.devices_per_node, clouds)
     return Machine(written, offer, _price_of_one(written.device, offer), is_bound)
 
@@ -92,7 +91,7 @@ def one_of(machine: Machine) -> Hardware:
 
 def _with_counts(name: str, counts: Sequence[int]) -> list[str]:
     known = devices()
-    if not counts or name not in known or known[name].kind == CPU:
+    if not counts or name not in known or known[name].is_cpu:
         return [name]
     return [name if count == 1 else f"{name}:{count}" for count in counts]
 
@@ -106,7 +105,7 @@ def _is_measured(device: Device) -> bool:
 
 
 def _cheapest(device: Device, count: int, clouds: tuple[str, ...]) -> Offer | None:
-    if device.kind == CPU:
+    if device.is_cpu:
         return None
     offers = search(OfferQuery(gpu=device.id, count=count, clouds=clouds, cheapest_region=True))
     return next((offer for offer in offers if offer.device == device.id), None)

@@ -16,7 +16,12 @@ from typing import ClassVar
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.strategy import active_strategies, plan_words, strategies
+from foretrain.prediction.strategies.strategy import (
+    active_strategies,
+    is_single_process,
+    plan_words,
+    strategies,
+)
 
 MASTER_PORT = 29500
 """torchrun's own default."""
@@ -91,7 +96,7 @@ class LaunchPlan:
     @property
     def processes_per_node(self) -> int:
         """One per device, but a single one for PyTorch's DataParallel."""
-        return 1 if self.layout.is_single_process else self.devices_per_node
+        return 1 if is_single_process(self.layout) else self.devices_per_node
 
     @property
     def micro_batch(self) -> int:
@@ -188,7 +193,7 @@ def user_command(plan: LaunchPlan) -> str:
 
 def shell_command(plan: LaunchPlan, rank: str, master: str) -> list[str]:
     """The lines that start one node's processes; `rank` and `master` are shell expressions."""
-    if plan.layout.is_single_process:
+    if is_single_process(plan.layout):
         return [f"python {user_command(plan)}"]
     if plan.nodes == 1:
         start = [f"torchrun --standalone --nproc-per-node={plan.processes_per_node}"]

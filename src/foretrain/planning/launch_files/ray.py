@@ -16,6 +16,7 @@ from foretrain.planning.launch_files._base import (
     environment,
     heading,
 )
+from foretrain.prediction.strategies.strategy import is_single_process
 
 _PROGRAM = Template("""\
 $heading
@@ -98,7 +99,7 @@ class Ray(LaunchTarget):
 
 
 def _command(plan: LaunchPlan) -> str:
-    if plan.layout.is_single_process:
+    if is_single_process(plan.layout):
         return "    return [sys.executable, *SCRIPT]"
     if plan.nodes == 1:
         return (

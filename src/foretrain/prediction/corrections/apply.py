@@ -80,7 +80,7 @@ def correct_workers(
     step: ParallelStep, graph: Graph, micro_batches: int, hardware: Hardware, at: StepEnvironment
 ) -> ParallelStep:
     """A step of CPU workers as the machine's own runs predict it; unchanged where there are none."""
-    if at.device.kind != "cpu" or not isinstance(at.model, CorrectedCostModel) or micro_batches > 1:
+    if not at.device.is_cpu or not isinstance(at.model, CorrectedCostModel) or micro_batches > 1:
         return step
     return calibrate_step(step, at.model.model, graph, hardware, at)
 

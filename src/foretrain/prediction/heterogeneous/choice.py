@@ -18,7 +18,6 @@ from foretrain.prediction.advice.changes import Advice
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.heterogeneous.division import (
-    DDP,
     BatchSplit,
     CachedCostModel,
     Division,
@@ -28,6 +27,7 @@ from foretrain.prediction.heterogeneous.division import (
 )
 from foretrain.prediction.options import Parallelism
 from foretrain.prediction.scenario import Scenario, global_batch, jitter_on
+from foretrain.prediction.strategies.layout import DATA_PARALLEL
 from foretrain.prediction.strategies.strategy import AUTO
 from foretrain.units import format_duration
 
@@ -40,10 +40,11 @@ _WEIGHTS = "average gradients by samples: scale each device's loss by its batch 
 
 
 def _check_parallelism(parallelism: Parallelism) -> None:
-    if parallelism.strategy not in (DDP, AUTO):
+    if parallelism.strategy not in (DATA_PARALLEL, AUTO):
         raise InvalidRequest(
             f"strategy {parallelism.strategy} requires equal nodes; a heterogeneous cluster supports "
-            f"strategy {DDP} only; alternatively list its equal nodes in a cluster file of their own"
+            f"strategy {DATA_PARALLEL} only; alternatively list its equal nodes in a cluster file of their "
+            "own"
         )
     if parallelism.micro_batches is not None and parallelism.micro_batches > 1:
         raise InvalidRequest(
@@ -112,7 +113,7 @@ def _best_counts(nodes: _Nodes) -> Counts | None:
     batch = nodes.batch
     approximate = {
         counts: batch.approximate_seconds(nodes.selected(counts), nodes.network(counts))
-        for counts in _selections(nodes)
+        for counts in dict.fromkeys((*_fastest_first(nodes), *_subsets(nodes)))
         if batch.can_divide(nodes.selected(counts), nodes.network(counts))
     }
     if not approximate:
@@ -121,10 +122,6 @@ def _best_counts(nodes: _Nodes) -> Counts | None:
     divisions = {counts: nodes.fastest(counts) for counts, seconds in approximate.items() if seconds <= limit}
     seconds_of = {counts: each.seconds for counts, each in divisions.items() if each is not None}
     return min(seconds_of, key=lambda counts: (seconds_of[counts], sum(counts)))
-
-
-def _selections(nodes: _Nodes) -> list[Counts]:
-    return list(dict.fromkeys((*_fastest_first(nodes), *_subsets(nodes))))
 
 
 def _fastest_first(nodes: _Nodes) -> Iterator[Counts]:

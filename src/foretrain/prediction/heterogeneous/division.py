@@ -42,13 +42,13 @@ from foretrain.prediction.scenario import (
     peak_of,
 )
 from foretrain.prediction.step.parallel import StepEnvironment, parallel_step
+from foretrain.prediction.strategies.layout import DATA_PARALLEL
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, executed_graph_at
 
-DDP = "ddp"
 _RATIO = 4
 """Ratio of the batch sizes that are predicted first."""
 _MAX_ROUNDS = 6  # each round predicts the batches that the last one chose; the fastest round counts
@@ -184,7 +184,7 @@ class GlobalBatch:
 
     def largest(self, group: Hardware, devices: int, network: Network) -> int:
         """The largest batch, up to the global one, that fits a device of a group in a step of `devices`."""
-        layout = layout_of(DDP, devices, network.devices_per_node)
+        layout = layout_of(DATA_PARALLEL, devices, network.devices_per_node)
         communicators = communicator_bytes(self._executed(self.min_batch).graph, layout, network)
         return self._largest(group.device, devices > 1, communicators)
 
@@ -261,7 +261,7 @@ class GlobalBatch:
         devices = sum(each.devices for each in groups)
         environment = StepEnvironment(group.device, network, self.model)
         context = StepContext(self.workload, group, environment, self.input, self.jitter)
-        configuration = StepConfiguration(layout_of(DDP, devices, network.devices_per_node), batch)
+        configuration = StepConfiguration(layout_of(DATA_PARALLEL, devices, network.devices_per_node), batch)
         executed = self._executed(batch)
         step = parallel_step(executed, configuration.layout, 1, environment)
         return evaluation_of(context, configuration, executed, step)

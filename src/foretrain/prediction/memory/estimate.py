@@ -44,7 +44,7 @@ from foretrain.prediction.memory.lifetimes import (
 )
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, group_along
-from foretrain.prediction.strategies.strategy import active_strategies
+from foretrain.prediction.strategies.strategy import active_strategies, is_single_process
 from foretrain.probability import probability_within
 from foretrain.workloads.graph import Graph
 
@@ -226,7 +226,7 @@ def _steps(graph: Graph, device: Device, options: MemoryOptions, calibration: Me
         exchanged=simulate(_communication_events(lifetimes)) if lifetimes.communication else _NO_EXCHANGES,
         loader_bytes=loader,
         context_bytes=context_bytes(graph, device, calibration) + loader,
-        communicator_bytes=options.communicator_bytes if device.kind == "gpu" else 0,
+        communicator_bytes=options.communicator_bytes if device.is_gpu else 0,
         capacity_bytes=device.memory_bytes * calibration.usable_share,
     )
 
@@ -510,7 +510,7 @@ def communicator_bytes(graph: Graph, layout: Layout, network: Network) -> int:
     Data parallelism alone, sharded or not, uses the communicator of all devices.
     """
     degrees = {axis: degree for axis, degree in layout.degrees.items() if degree > 1}
-    if not degrees or layout.is_single_process or layout.servers is not None:
+    if not degrees or is_single_process(layout) or layout.servers is not None:
         return 0
     groups = [tuple(degrees)]
     if degrees.keys() - {Axis.DATA, Axis.SHARD}:

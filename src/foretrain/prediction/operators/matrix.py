@@ -228,7 +228,7 @@ def _silicon_years() -> dict[str, float]:
     """The first release year of each compute capability."""
     years: dict[str, float] = {}
     for item in devices().values():
-        if item.kind == "gpu" and item.sheet.has("release_year"):
+        if item.is_gpu and item.sheet.has("release_year"):
             year = item.sheet.number("release_year")
             years[kernels_of(item)] = min(year, years.get(kernels_of(item), year))
     return years

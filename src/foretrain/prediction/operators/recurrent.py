@@ -123,7 +123,7 @@ def nearest(known: Mapping[str, RecurrentConstants], device: Device) -> Recurren
 
 
 def _years(generation: str) -> list[float]:
-    members = [each for each in devices().values() if each.kind == "gpu" and each.generation == generation]
+    members = [each for each in devices().values() if each.is_gpu and each.generation == generation]
     return [each.sheet.number("release_year") for each in members]
 
 

@@ -210,7 +210,7 @@ def pair_answer(first: tuple[Scenario, Evaluation], second: tuple[Scenario, Eval
     ]
     paces = first[1], second[1]
     device = paces[0].context.environment.device
-    if device.kind == "cpu":
+    if device.is_cpu:
         raise InvalidRequest(
             f"pairing is for GPUs; {device.id} is a CPU, whose cores jobs divide as they like"
         )

@@ -226,7 +226,7 @@ def _computing(
             [*zip(*spans.T.tolist(), amounts.tolist(), strict=True)] if len(spans) else [], period
         )
 
-    if evaluation.context.environment.device.kind == "cpu":
+    if evaluation.context.environment.device.is_cpu:
         own = _cores_of_a_worker(evaluation) if cores is None else cores
         return {
             Resource.CPU: signal(kernels.busy * own),

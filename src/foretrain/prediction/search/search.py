@@ -106,10 +106,8 @@ def _family(layout: Layout) -> str:
         return "tensor parallelism and a pipeline" if layout.pipeline > 1 else "tensor parallelism"
     if layout.pipeline > 1:
         return "a pipeline"
-    if layout.zero_stage > 0:
-        return "ZeRO or FSDP alone"
     strategy = replication(layout)
-    return "data parallelism alone" if strategy.name == "ddp" else strategy.form
+    return strategy.alone or strategy.form
 
 
 def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:

@@ -117,7 +117,7 @@ def _amount(graph: Graph, dataset: Dataset, quantity: str) -> float:
 
 def _copying(graph: Graph, device: Device) -> Part | None:
     """Time of the copy to the device; None on a CPU, which needs none."""
-    if device.kind == "cpu":
+    if device.is_cpu:
         return None
     name, rate = host_link(device)
     return _part(COPYING, "copying", input_bytes(graph) / rate, f"link {name}")

@@ -33,9 +33,12 @@ from foretrain.prediction.strategies.pipeline.pipeline import (
     Pipeline,
     StageLayers,
     cut_program,
-    feasible_schedule,
 )
-from foretrain.prediction.strategies.pipeline.schedules import PipelineRun, pipeline_seconds
+from foretrain.prediction.strategies.pipeline.schedules import (
+    PipelineRun,
+    feasible_schedule,
+    pipeline_seconds,
+)
 from foretrain.prediction.strategies.pipeline.stages import Stage
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, optimizer_start
 from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline

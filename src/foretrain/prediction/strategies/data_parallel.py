@@ -19,7 +19,7 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
+from foretrain.prediction.strategies.layout import DATA_PARALLEL, Layout, divisors, one_of, whole_number
 from foretrain.prediction.strategies.program import (
     AVERAGING,
     BUCKET_BYTES,
@@ -70,11 +70,12 @@ def _reductions(program: Program, bucket_bytes: float, compression: str | None) 
 class DataParallel(Strategy):
     """`ddp`, or `dp=D` in a list: replicas that hold all state and average their gradients."""
 
-    name = "ddp"
-    words = ("ddp",)
+    name = DATA_PARALLEL
+    words = (DATA_PARALLEL,)
     keys = ("dp", "compress", "overlap")
-    form = "ddp"
-    plan_words = ("ddp",)
+    form = DATA_PARALLEL
+    alone = "data parallelism alone"
+    plan_words = (DATA_PARALLEL,)
     order = 40
 
     def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:

@@ -13,6 +13,11 @@ from enum import StrEnum
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.strategies.program import Axis
 
+DATA_PARALLEL = "ddp"
+"""The strategy between replicas that hold all state, if a layout names no other."""
+SHARDED = "zero"
+"""The strategy between replicas of a layout with a stage of ZeRO, if it names no other."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
@@ -101,7 +106,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not self.replication:
-            object.__setattr__(self, "replication", "zero" if self.zero_stage else "ddp")
+            object.__setattr__(self, "replication", SHARDED if self.zero_stage else DATA_PARALLEL)
 
     @property
     def degrees(self) -> Mapping[Axis, int]:
@@ -134,11 +139,6 @@ class Layout:
     def contributions(self) -> int:
         """Replicas with gradients in each update: all, unless servers wait for fewer."""
         return self.replicas if self.servers is None else self.servers.k
-
-    @property
-    def is_single_process(self) -> bool:
-        """Whether one process drives all devices, as PyTorch's DataParallel does."""
-        return self.replication == "dp"
 
 
 def whole_number(name: str, value: str) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.layout import Layout, divisors, one_of, whole_number
+from foretrain.prediction.strategies.layout import SHARDED, Layout, divisors, one_of, whole_number
 from foretrain.prediction.strategies.program import (
     AVERAGING,
     BUCKET_BYTES,
@@ -322,16 +322,21 @@ HYBRID = "hsdp"
 class Sharded(Strategy):
     """`zero1` to `zero3`, `fsdp`, `hsdp`, or `zero=S[,shard=N]` in a list: replicas that shard state."""
 
-    name = "zero"
+    name = SHARDED
     words = (*STAGES, HYBRID)
     keys = ("zero", "shard")
     form = "zero1, zero2, zero3, fsdp, hsdp"
+    alone = "ZeRO or FSDP alone"
     plan_words = ("zero1", "zero2", "zero3")
     order = 70
 
     def planned_as(self, text: str) -> str:
         """The stage: the words of one stage are one plan."""
         return next((word for word in self.plan_words if STAGES[word] == STAGES.get(text)), text)
+
+    def replicates(self, given: Mapping[str, str]) -> bool:
+        """Of a stage above 0."""
+        return given.get("zero", "0") != "0"
 
     def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:
         """Over all devices; `hsdp` within each node."""

@@ -130,6 +130,7 @@ class SingleProcess(Strategy):
     words = ("dp",)
     form = "dp"
     has_jitter = False
+    is_single_process = True
     order = 80
 
     def parse(self, text: str, devices: int, devices_per_node: int) -> Layout:

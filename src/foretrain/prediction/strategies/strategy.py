@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 from foretrain.errors import InvalidRequest, nearest
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.layout import DATA_PARALLEL, Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compile_program
 from foretrain.registry import Registry, discover
 from foretrain.workloads.executed import ExecutedGraph
@@ -67,7 +67,8 @@ class Strategy(ABC):
     `name` is its key in the registry, `words` are single words that select it, `keys` are its keys in a list
     of degrees, and `form` is how help texts show it. `launchers` are the launch targets that can start it,
     None for all of them. `plan_words` are the texts that `plan` compares. `has_jitter` is whether its devices
-    wait for the slowest of them.
+    wait for the slowest of them. `alone` is what `auto` calls layouts of this strategy that do not divide the
+    model, by default its form. `is_single_process` is whether one process drives all devices.
     """
 
     name: ClassVar[str]
@@ -77,6 +78,8 @@ class Strategy(ABC):
     launchers: ClassVar[frozenset[str] | None] = None
     plan_words: ClassVar[tuple[str, ...]] = ()
     has_jitter: ClassVar[bool] = True
+    alone: ClassVar[str | None] = None
+    is_single_process: ClassVar[bool] = False
     axis: ClassVar[Axis | None] = None
     """The axis whose degree it divides the model by; in a layout of degree 1 it is not asked."""
     order: ClassVar[int] = 50
@@ -94,6 +97,11 @@ class Strategy(ABC):
         """The layout of a text that this strategy claims."""
         del devices, devices_per_node
         raise InvalidRequest(f"strategy {text!r} does not define a layout on its own; write {self.form}")
+
+    def replicates(self, given: Mapping[str, str]) -> bool:
+        """Whether a list of degrees has this strategy between its replicas, not plain data parallelism."""
+        del given
+        return False
 
     def read(self, given: Mapping[str, str], layout: Layout) -> Layout:
         """The layout with the keys of this strategy; `layout.data` holds the devices not yet assigned."""
@@ -212,6 +220,11 @@ def shards_state(layout: Layout) -> bool:
     return replication(layout).shards(layout) != Shards()
 
 
+def is_single_process(layout: Layout) -> bool:
+    """Whether one process drives all devices, as PyTorch's DataParallel does."""
+    return replication(layout).is_single_process
+
+
 def active_strategies(layout: Layout) -> tuple[Strategy, ...]:
     """The strategies that apply to a layout: those that divide the model, and that of its replicas."""
     degrees = layout.degrees
@@ -253,7 +266,8 @@ def strategy_of(text: str) -> Strategy:
     if "=" not in text:
         raise InvalidRequest(_unknown(text))
     given = _parse_degrees(text)
-    return strategies()["zero" if given.get("zero", "0") != "0" else "ddp"]
+    own = (each for each in strategies().values() if each.replicates(given))
+    return next(own, strategies()[DATA_PARALLEL])
 
 
 def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:

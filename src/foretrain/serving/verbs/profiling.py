@@ -57,7 +57,7 @@ def traced_profile(
 
     progress("reading the trace")
     events = read_trace(trace)
-    if device.kind != "cpu" and not events.has_kernels:
+    if not device.is_cpu and not events.has_kernels:
         raise InvalidData(
             str(trace),
             f"has no GPU kernels, but `on` is {device.id}; profile with ProfilerActivity.CUDA, or name the "

@@ -215,8 +215,9 @@ def task_of(name: str, config: Mapping[str, Any]) -> HuggingFaceTask:
         for known in _classes(task.architectures, model_type):
             by_class.setdefault(known, task)
     if not by_class:
+        names = ", ".join(task.name for task in TASKS)
         raise InvalidRequest(
-            f"{name}: models of type {model_type!r} are for none of {_task_names()}; write a Python file "
+            f"{name}: models of type {model_type!r} are for none of {names}; write a Python file "
             "whose callable returns the model, its inputs and a loss, and give FILE.py:callable"
         )
     wanted = _architecture(name, config)
@@ -255,10 +256,6 @@ def _all_classes(model_type: str) -> frozenset[str]:
     """All classes that transformers lists for a model_type."""
     tables = (value for name, value in vars(modeling_auto).items() if name.endswith("_MAPPING_NAMES"))
     return frozenset(known for table in tables for known in _classes(table, model_type))
-
-
-def _task_names() -> str:
-    return ", ".join(task.name for task in TASKS)
 
 
 def build(name: str, entries: Mapping[str, Any], task: HuggingFaceTask, options: BuildOptions) -> Example:

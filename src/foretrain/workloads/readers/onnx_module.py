@@ -151,7 +151,8 @@ class OnnxModule(nn.Module):
             attribute = f"initializer_{number}"
             if name in consumed:
                 continue
-            trained = _is_float(tensor) and len(tensor.dims) > 0 and name not in settings
+            is_float = torch_dtype(tensor.data_type).is_floating_point
+            trained = is_float and len(tensor.dims) > 0 and name not in settings
             if trained and name not in statistics:
                 self.register_parameter(attribute, nn.Parameter(self._read(tensor)))
             elif trained:
@@ -231,7 +232,3 @@ def _plain(value: Any) -> Any:
 def _from_numpy(array: Any) -> Tensor:
     """A tensor on the host, whatever the default device; its own copy, so that it may be written."""
     return torch.from_numpy(np.array(array))
-
-
-def _is_float(tensor: Any) -> bool:
-    return torch_dtype(tensor.data_type).is_floating_point

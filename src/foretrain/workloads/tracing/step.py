@@ -145,7 +145,7 @@ def trace(
             half = _AUTOCAST[options.weights]
             module, inputs = module.to(half), cast_floats(inputs, half)
     optimizer = None
-    reality = _reality(options)
+    reality = Reality(_AUTOCAST.get(_autocast(options)), options.attention)
     if example.optimizers:
         whole_step.refuse_options(options)
         with _name_failures(None):
@@ -219,10 +219,6 @@ def _release_gradients(module: torch.nn.Module, optimizer: Optimizer) -> None:
 
 def _autocast(options: ResolvedOptions) -> str:
     return options.precision if options.casts else "fp32"
-
-
-def _reality(options: ResolvedOptions) -> Reality:
-    return Reality(_AUTOCAST.get(_autocast(options)), options.attention)
 
 
 @contextmanager

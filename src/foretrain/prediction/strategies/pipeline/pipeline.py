@@ -240,11 +240,6 @@ def _state_ratio(graph: Graph, budget: MemoryBudget) -> float:
     return held / sizes[Role.PARAMETER] if sizes[Role.PARAMETER] else 1.0
 
 
-def feasible_schedule(name: str, stages: int, micro_batches: int, chunks: int) -> PipelineSchedule:
-    """The schedule by name; 1F1B in place of interleaved with one chunk."""
-    return schedule(name if chunks > 1 or name != "interleaved" else "1f1b", stages, micro_batches, chunks)
-
-
 _INTERLEAVED, _DEFAULT = "interleaved", "1f1b"
 _BALANCED = "balanced"
 

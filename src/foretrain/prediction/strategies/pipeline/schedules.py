@@ -116,6 +116,11 @@ def schedule(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Pip
     return _build(name, stages, micro_batches, chunks)
 
 
+def feasible_schedule(name: str, stages: int, micro_batches: int, chunks: int) -> PipelineSchedule:
+    """The schedule by name; 1F1B in place of interleaved with one chunk."""
+    return schedule(name if chunks > 1 or name != "interleaved" else "1f1b", stages, micro_batches, chunks)
+
+
 @lru_cache(maxsize=64)
 def _build(name: str, stages: int, micro_batches: int, chunks: int) -> PipelineSchedule:
     rows = [SCHEDULES[name](stage, stages, micro_batches, chunks) for stage in range(stages)]

@@ -311,7 +311,7 @@ def prune(graph: Graph, calls: Collection[int], parameters: Collection[str]) -> 
         graph,
         calls=tuple(_renumber(call, number, before) for _, call in kept),
         buffers=tuple(_move(graph.buffers[old], before, len(graph.calls)) for old in number),
-        layers=tuple(layer for layer in graph.layers if not _is_of(layer.path, parameters)),
+        layers=tuple(layer for layer in graph.layers if f"{layer.path}.weight" not in parameters),
         trained=tuple(name for name in graph.trained if name not in parameters),
     )
     return Pruned(remaining, before)
@@ -356,7 +356,3 @@ def _move(buffer: Buffer, before: tuple[int, ...], calls: int) -> Buffer:
     born = buffer.born if buffer.born < 0 else before[buffer.born]
     dies = before[calls] if buffer.dies >= calls else max(born, before[buffer.dies + 1] - 1)
     return buffer._replace(born=born, dies=dies)
-
-
-def _is_of(path: str, parameters: Collection[str]) -> bool:
-    return f"{path}.weight" in parameters
