@@ -22,6 +22,7 @@ from foretrain.backends.executors._base import Attempt, Executor
 from foretrain.backends.supervise import write_whole
 
 _LOG_LINES = 3
+_FEWEST_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,6 @@ class JobProgress:
         """The time of all steps at the rate of this attempt."""
         steps = self.done - self.since
         return self.seconds / steps * self.total if steps >= _FEWEST_STEPS and self.seconds > 0 else None
-
-
-_FEWEST_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,16 @@ import numpy as np
 from foretrain.errors import BackendFailed
 
 _QUARTILE = 0.25
+_WORKING = (0, 1, 2, 7)
+"""User, nice, system and stolen time in the first line of /proc/stat. Interrupts are left out: the packets of
+those who are watched cause them too."""
+_USER, _SYSTEM = 11, 12
+"""Places in /proc/PID/stat, counted from the state on."""
+DISTURBING_CORES = 0.15
+"""Cores of others beyond the idle ones from which on times are longer; the `real` suite measures below it."""
+_GLANCE_SECONDS = 0.5
+"""Shorter looks at the load see single ticks of the kernel's clock."""
+_PATIENCE_SECONDS = 10.0
 
 
 class Stopwatch:
@@ -54,13 +64,6 @@ def _switches() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
-_WORKING = (0, 1, 2, 7)
-"""User, nice, system and stolen time in the first line of /proc/stat. Interrupts are left out: the packets of
-those who are watched cause them too."""
-_USER, _SYSTEM = 11, 12
-"""Places in /proc/PID/stat, counted from the state on."""
-
-
 class OtherLoad:
     """Cores that processes other than these kept busy, from its making on."""
 
@@ -79,13 +82,6 @@ class OtherLoad:
 
     def _own_ticks(self) -> int:
         return sum(_ticks(process) for process in self._processes)
-
-
-DISTURBING_CORES = 0.15
-"""Cores of others beyond the idle ones from which on times are longer; the `real` suite measures below it."""
-_GLANCE_SECONDS = 0.5
-"""Shorter looks at the load see single ticks of the kernel's clock."""
-_PATIENCE_SECONDS = 10.0
 
 
 class QuietWatch:

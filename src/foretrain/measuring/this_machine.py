@@ -26,6 +26,7 @@ SOURCE_ID = "this-machine"
 _MATRIX_SIDE = 2048
 _COPY_ELEMENTS = 2**25
 _REPEATS = 5
+_PACKAGES = ("foretrain", "torch", "numpy", "transformers", "lightning", "keras", "accelerate", "ray")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +136,6 @@ memory_bytes = {measurement.memory_bytes}
 fp32_flop_per_second = {measurement.fp32_flop_per_second:.4e}
 memory_bytes_per_second = {measurement.memory_bytes_per_second:.4e}
 {clock}'''
-
-
-_PACKAGES = ("foretrain", "torch", "numpy", "transformers", "lightning", "keras", "accelerate", "ray")
 
 
 def this_environment(*, nodes: int = 1, devices_per_node: int | None = None) -> Environment:

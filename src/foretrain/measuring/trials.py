@@ -21,6 +21,21 @@ from foretrain.workloads.graph import Phase
 Function = Callable[..., Any]
 _EACH = ((0,), (1,))
 """The gradient of the first operand, then that of the second."""
+_SIZES = (64, 2**13, 2**16, 2**18, 2**20, 2**22, 7 * 2**20, 2**24)
+"""Elements, from what is only overhead over what fits no cache to what is mapped anew each time."""
+_LAYERS = (
+    (64, 576),
+    (64,),
+    (128, 1152),
+    (128,),
+    (256, 2304),
+    (256,),
+    (512, 512),
+    (512,),
+    (1000, 512),
+    (1000,),
+)
+"""Shapes of a list of parameters, large and small by turns."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +168,6 @@ def _convolutions() -> Iterator[OperatorTrial]:
         (8, 120, 28, 5, 1, 1), (4, 96, 28, 7, 1, 1), (4, 240, 14, 5, 2, 1), (2, 384, 14, 7, 1, 1),
     ):  # fmt: skip
         yield _convolution(batch, channels, channels, size, kernel, stride, channels // group)
-
-
-_SIZES = (64, 2**13, 2**16, 2**18, 2**20, 2**22, 7 * 2**20, 2**24)
-"""Elements, from what is only overhead over what fits no cache to what is mapped anew each time."""
 
 
 def _pointwise() -> Iterator[OperatorTrial]:
@@ -352,21 +363,6 @@ def _copies() -> Iterator[OperatorTrial]:
     for batch, channels, size in ((8, 64, 56), (8, 256, 14), (2, 32, 28)):
         half = Operand((batch, channels, size, size))
         yield OperatorTrial("copy", lambda a, b: torch.cat((a, b), 1), (half, half))
-
-
-_LAYERS = (
-    (64, 576),
-    (64,),
-    (128, 1152),
-    (128,),
-    (256, 2304),
-    (256,),
-    (512, 512),
-    (512,),
-    (1000, 512),
-    (1000,),
-)
-"""Shapes of a list of parameters, large and small by turns."""
 
 
 def _updates() -> Iterator[OperatorTrial]:

@@ -35,6 +35,8 @@ from foretrain.workloads.graph import Graph
 NAME = "end-to-end"
 TARGET = "seconds"
 _TECHNIQUE = "linear"
+_WITHOUT_EVIDENCE = (0.5, 2.0)
+"""Assumed interval of a regression on three or four timings, which leave nothing to judge it on."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,6 @@ def timed_steps(
         Evidence(sample.source, sample.timings, len(sample), "none"), *_WITHOUT_EVIDENCE,
     )  # fmt: skip
     return LearnedSteps(model, source, network, given or {})
-
-
-_WITHOUT_EVIDENCE = (0.5, 2.0)
-"""Assumed interval of a regression on three or four timings, which leave nothing to judge it on."""
 
 
 def _of_network(table: TimingTable, network: str) -> TimingTable:

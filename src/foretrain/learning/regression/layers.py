@@ -31,6 +31,7 @@ OPERATIONS, PREDICTED = "operations", "predicted"
 _UNITS = {OPERATIONS: ("GFLOP", 1e9), PREDICTED: ("predicted second", 1.0)}
 _LEAST_SECONDS = 1e-6
 _REWEIGHTINGS = 12
+_PROFILE = "a profile with layers (`foretrain profile --json`)"
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,6 @@ class _SavedProfile:
     def __post_init__(self) -> None:
         for each in self.works:
             Phase(each.phase), Kind(each.kind)  # a ValueError for any other word
-
-
-_PROFILE = "a profile with layers (`foretrain profile --json`)"
 
 
 def read_profile(file: Path) -> LayerProfile:

@@ -23,6 +23,8 @@ from foretrain.workloads.workload import Workload, graph_at
 
 _OPTIONS = frozenset(each.name for each in fields(WorkloadRequest)) - {"model", "batch"}
 Progress = Callable[[str], None]
+UNSTATED_PRECISION = "fp32"
+"""Precision of timings whose table does not state it."""
 
 
 def with_predictions(
@@ -52,10 +54,6 @@ def with_predictions(
                 return table, f"no foretrain prediction of the rows: {error}"
         predicted.append(known[key])
     return table.with_column(PREDICTED, predicted), ""
-
-
-UNSTATED_PRECISION = "fp32"
-"""Precision of timings whose table does not state it."""
 
 
 def predicted_seconds(

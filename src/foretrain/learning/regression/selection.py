@@ -39,6 +39,11 @@ _EACH_VALUE = frozenset({"compute-power"})
 FOLDS = 5
 _SEED = 0
 _LEAST_TRAINED = 2
+_SAME_ERROR = 1e-6
+"""Mean relative errors that differ by less are equal: the first of a grid, the first by name is taken."""
+_WORKERS = 2
+_WORTH_WORKERS_SECONDS = 4.0
+"""Estimated work below which starting other processes takes longer than it saves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +143,6 @@ def relative_errors(measured: Floats, predicted: Floats) -> Floats:
 
 
 Progress = Callable[[str], None]
-_SAME_ERROR = 1e-6
-"""Mean relative errors that differ by less are equal: the first of a grid, the first by name is taken."""
-_WORKERS = 2
-_WORTH_WORKERS_SECONDS = 4.0
-"""Estimated work below which starting other processes takes longer than it saves."""
 
 
 @dataclass(frozen=True, eq=False)

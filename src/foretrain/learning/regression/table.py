@@ -45,6 +45,8 @@ _LEAKED = 0.002
 _LEAST_FOR_LEAKS = 5
 FIRST_ROW = 2
 """The row of a CSV file after its header, as editors number it."""
+STEP_SECONDS = "step_seconds"
+RUN_SECONDS = "run_seconds"
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,10 +358,6 @@ def _medians(sample: Sample) -> Sample:
     measured = np.array([median(groups[place]) for place in range(len(different))])
     note = f"{sample.timings} rows are {len(different)} configurations: repeats are reduced to their median"
     return replace(sample, rows=different, measured=measured, notes=(*sample.notes, note))
-
-
-STEP_SECONDS = "step_seconds"
-RUN_SECONDS = "run_seconds"
 
 
 def table_of_runs(runs: Sequence[Run], source: str, target: str = STEP_SECONDS) -> TimingTable:

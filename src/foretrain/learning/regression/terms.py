@@ -46,6 +46,17 @@ _TOGETHER = 2
 """How many features a product has, iterations not counted."""
 _LEAST_VALUES_OF_A_CURVE = 4
 _SAME = 1e-9
+NAMED, FIGURES = "named", "figures"
+"""Whether devices have offsets of their own, or are known by their figures alone, as new ones are."""
+ENTER, LEAVE = 0.15, 0.15
+"""Chosen among four pairs (0.05 to 0.25) on PROFET: with nine repeats they do not differ; from three single
+timings, batches of 128 and 256 are 12.9 % off at 0.05, 8.5 % at 0.15 and 7.3 % at 0.25."""
+_INDEPENDENT = 1e-8
+"""The least share of a column's length that must be new to those chosen."""
+_SAME_GAIN = 1e-9
+"""Collinear terms explain the same but for rounding: the first of them enters."""
+_EXACT = 1e-18
+"""A share of the squares left below which a fit counts as exact."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +129,6 @@ def varying(sample: Sample) -> tuple[Feature, ...]:
     )
 
 
-NAMED, FIGURES = "named", "figures"
-"""Whether devices have offsets of their own, or are known by their figures alone, as new ones are."""
-
-
 def candidates(sample: Sample, device: object = NAMED) -> tuple[Term, ...]:
     """All terms a regression may choose among, of the rows it is fitted to."""
     powers = {each.name: powers_of(each, sample.column(each.name)) for each in varying(sample)}
@@ -184,17 +191,6 @@ def format_terms(coefficients: Sequence[float], terms: Sequence[Term]) -> str:
     for value, term in zip(coefficients[1:], terms, strict=True):
         parts.append(f"{'-' if value < 0 else '+'} {math.fabs(value):.4g} · ({term})")
     return " ".join(parts)
-
-
-ENTER, LEAVE = 0.15, 0.15
-"""Chosen among four pairs (0.05 to 0.25) on PROFET: with nine repeats they do not differ; from three single
-timings, batches of 128 and 256 are 12.9 % off at 0.05, 8.5 % at 0.15 and 7.3 % at 0.25."""
-_INDEPENDENT = 1e-8
-"""The least share of a column's length that must be new to those chosen."""
-_SAME_GAIN = 1e-9
-"""Collinear terms explain the same but for rounding: the first of them enters."""
-_EXACT = 1e-18
-"""A share of the squares left below which a fit counts as exact."""
 
 
 @dataclass(frozen=True, eq=False)

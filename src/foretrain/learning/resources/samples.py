@@ -46,6 +46,12 @@ TARGETS = tuple(f"{resource.value} {metric}" for resource in RESOURCES for metri
 """The 12 targets, in the order of an Inspector's outputs."""
 _LEAST_LEVEL = {Resource.CPU: 1e-3, Resource.MEMORY: 1e6, Resource.TRANSMIT: 1e3, Resource.RECEIVE: 1e3}
 """Levels below are as good as none; logarithms need a bound."""
+_WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attention", "channels_last")
+_PARALLELISM = ("strategy", "links", "network")
+_UNLIMITED_BYTES_PER_SECOND = 10e9
+"""Stands for a network that nothing limits."""
+SETTING = ("workers", "servers", "network", "workers per core", "single", "ddp", "fsdp", "server", "async")
+"""The features of a setting, in this order; the first four as logarithms, the others as 0 or 1."""
 
 
 def steady_window(run: Run) -> tuple[float, float] | None:
@@ -120,15 +126,6 @@ def timeline_figures(cycle: WorkerCycle, interval_seconds: float) -> tuple[Float
         else:
             rows += [level, cycle.period_seconds, interval_seconds]
     return np.array(rows), np.array(alternates)
-
-
-_WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attention", "channels_last")
-_PARALLELISM = ("strategy", "links", "network")
-_UNLIMITED_BYTES_PER_SECOND = 10e9
-"""Stands for a network that nothing limits."""
-
-SETTING = ("workers", "servers", "network", "workers per core", "single", "ddp", "fsdp", "server", "async")
-"""The features of a setting, in this order; the first four as logarithms, the others as 0 or 1."""
 
 
 @dataclass(frozen=True, eq=False)

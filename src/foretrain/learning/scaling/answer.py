@@ -42,6 +42,13 @@ from foretrain.learning.scaling.fitting import (
 from foretrain.learning.scaling.forms import FORMS, LEVEL, Form, form
 from foretrain.units import format_duration
 
+PHYSICAL, ALL = "physical", "all"
+_FEWEST = 3
+"""Timings a form without a learned prior needs at least."""
+_BATCHES = 3
+_USUAL_NODE = 8
+_PREDICTED = "a prediction of this job"
+
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
@@ -82,14 +89,6 @@ def suggest(
         Suggestion(str(left[row].placement), left[row].batch, math.sqrt(now), math.sqrt(float(then[row])))
         for row in best
     )
-
-
-PHYSICAL, ALL = "physical", "all"
-_FEWEST = 3
-"""Timings a form without a learned prior needs at least."""
-_BATCHES = 3
-_USUAL_NODE = 8
-_PREDICTED = "a prediction of this job"
 
 
 @dataclass(frozen=True, eq=False)

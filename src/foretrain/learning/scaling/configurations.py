@@ -31,6 +31,8 @@ from foretrain.workloads.workload import Workload
 _MOST = 1_000_000
 Row = TypeVar("Row")
 _PLACED, _COUNTED, _TIME = ("placement",), ("nodes", "devices"), "step_seconds"
+_DEVIATIONS = 2.563
+"""Between the 10th and the 90th percentile of a normal distribution lie this many standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +249,6 @@ def reference_batch(configurations: Sequence[ScalingConfiguration]) -> float:
     """The middle of a job's batch sizes on a scale of ratios: what all shares of a form refer to."""
     batches = [item.batch for item in configurations]
     return math.sqrt(min(batches) * max(batches))
-
-
-_DEVIATIONS = 2.563
-"""Between the 10th and the 90th percentile of a normal distribution lie this many standard deviations."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,14 @@ FILE = "scaling.json"
 FORMAT = 1
 Prediction = Callable[[Placement, int], float]
 """Seconds of a step, predicted for a placement and a batch per device."""
+_STEP = 1e-6
+_TOLERANCE = 1e-12
+"""Relative change of parameters and of squares at which the search ends: flat minima need it to be small."""
+_TRUST = 6.0
+"""How many timings the prior's word on the noise is worth."""
+P90 = 1.2815515655446004
+"""Standard deviations from the median of a normal distribution to its 90th percentile."""
+_FOLDS = 12
 
 
 def form_prior(form: Form, cluster: str = "") -> Prior:
@@ -113,16 +121,6 @@ def _calibration() -> Mapping[str, Any]:
 def known_clusters() -> tuple[str, ...]:
     """Clusters whose jobs the shipped calibration has learned from."""
     return tuple(name for learned in _calibration()["forms"].values() for name in learned["clusters"])
-
-
-_STEP = 1e-6
-_TOLERANCE = 1e-12
-"""Relative change of parameters and of squares at which the search ends: flat minima need it to be small."""
-_TRUST = 6.0
-"""How many timings the prior's word on the noise is worth."""
-P90 = 1.2815515655446004
-"""Standard deviations from the median of a normal distribution to its 90th percentile."""
-_FOLDS = 12
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,8 @@ _FEWEST, _MOST = 3, 30
 _AUTOCAST = ("fp16", "bf16")
 
 Progress = Callable[[str], None]
+_IMAGE_DIMENSIONS = 4
+_INITIAL_DEVIATION = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,17 +272,11 @@ def real_example(workload: Workload, where: torch.device) -> Example:
     return Example(module, inputs, example.loss, example.samples, example.tokens)
 
 
-_IMAGE_DIMENSIONS = 4
-
-
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     is_image = tensor.dim() == _IMAGE_DIMENSIONS
     return tensor.contiguous(memory_format=torch.channels_last) if is_image else tensor
-
-
-_INITIAL_DEVIATION = 0.02
 
 
 def _materialise(module: torch.nn.Module, where: torch.device) -> torch.nn.Module:

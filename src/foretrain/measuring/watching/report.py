@@ -21,6 +21,8 @@ _WARM_UP_SHARE = 0.1
 _LEAST_WARM_UP, _MOST_WARM_UP = 1, 10
 _SLOW = 1.5
 """A step at the start counts as warm-up while it takes this many times the median of the later half."""
+_DISTURBING_CORES, _BUSY_SHARE = 0.25, 0.9
+"""Cores of other processes, and share of all cores in use, from which steps are longer than alone."""
 
 
 def summarise(steps: Sequence[WorkerSteps], source: str) -> StepSummary | None:
@@ -73,8 +75,6 @@ def _input_share(timed: Sequence[WorkerSteps], starts: Sequence[int]) -> float |
 
 
 Window = tuple[float, float]
-_DISTURBING_CORES, _BUSY_SHARE = 0.25, 0.9
-"""Cores of other processes, and share of all cores in use, from which steps are longer than alone."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,13 @@ from foretrain.ties import first_of_least
 
 _MOST_TERMS = 40
 STRICT = 0.05
+_RIDGE = 1e-8
+GLOBAL_BATCH = "global_batch"
+_LEAST_ROWS_FOR_SELECTION = 12
+_FOLDS = 3
+_ALPHA_OF_SELECTION = 0.1
+_LEAST_GAIN = 0.01
+_SAME_ERROR = 1e-6
 
 
 class Linear(Technique):
@@ -89,9 +96,6 @@ class Linear(Technique):
     def read(self, plain: Mapping[str, Any], schema: Schema) -> LinearPredictor:
         """From terms and coefficients."""
         return read_linear(plain, schema)
-
-
-_RIDGE = 1e-8
 
 
 class NonNegative(Technique):
@@ -131,9 +135,6 @@ def non_negative(sample: Sample, terms: Sequence[Term]) -> LinearPredictor:
     return LinearPredictor(sample.schema, tuple(terms[index] for index in kept), chosen)
 
 
-GLOBAL_BATCH = "global_batch"
-
-
 class Ernest(Technique):
     """The terms of Ernest, non-negative."""
 
@@ -169,13 +170,6 @@ def _terms(sample: Sample) -> list[Term]:
     if iterations is None:
         return terms
     return [Term((*term.powers, (iterations.name, 1)), term.logs) for term in terms] + terms
-
-
-_LEAST_ROWS_FOR_SELECTION = 12
-_FOLDS = 3
-_ALPHA_OF_SELECTION = 0.1
-_LEAST_GAIN = 0.01
-_SAME_ERROR = 1e-6
 
 
 class Ridge(Technique):
