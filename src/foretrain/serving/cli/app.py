@@ -46,6 +46,7 @@ _FILES = {
     **dict.fromkeys(("devices", "models", "links", "offers", "explain"), "facts"),
     **dict.fromkeys(("resources", "pair"), "consumption"),
     **dict.fromkeys(("schedule", "simulate", "run"), "scheduling"),
+    **dict.fromkeys(("runs", "validate"), "stored_runs"),
 }
 """The files of commands that share one; the others have a file of their own name."""
 COMPLETION_VARIABLE = "_FORETRAIN_COMPLETE"

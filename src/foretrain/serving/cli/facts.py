@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.cli.terminal import print_answer, spinner
+from foretrain.serving.cli.terminal import print_answer, printing, spinner
 from foretrain.serving.requests import (
     DevicesRequest,
     ExplainRequest,
     LinksRequest,
     ModelsRequest,
     OffersRequest,
-    Request,
 )
 
 
@@ -28,17 +25,6 @@ def _devices(request: DevicesRequest, output: Output) -> None:
     print_answer(answer, output.json)
 
 
-def _printing(verb: str) -> Callable[[Any, Output], None]:
-    """A command that calls the verb of this name and prints its answer."""
-
-    def run(request: Request, output: Output) -> None:
-        from foretrain.serving import verbs
-
-        print_answer(getattr(verbs, verb)(request), output.json)
-
-    return run
-
-
 COMMANDS = {
     "devices": Command(
         DevicesRequest,
@@ -49,7 +35,7 @@ COMMANDS = {
     "models": Command(
         ModelsRequest,
         Output,
-        _printing("models"),
+        printing("models"),
         examples=(
             "foretrain models",
             "foretrain models --search llama",
@@ -59,7 +45,7 @@ COMMANDS = {
     "links": Command(
         LinksRequest,
         Output,
-        _printing("links"),
+        printing("links"),
         examples=(
             "foretrain links",
             "foretrain links --kind nvlink",
@@ -70,7 +56,7 @@ COMMANDS = {
     "offers": Command(
         OffersRequest,
         Output,
-        _printing("offers"),
+        printing("offers"),
         examples=(
             "foretrain offers --gpu h100 --count 8 --sort price --cloud aws,gcp --spot",
             "foretrain offers --refresh prices_2026_09.csv",
@@ -79,7 +65,7 @@ COMMANDS = {
     "explain": Command(
         ExplainRequest,
         Output,
-        _printing("explain"),
+        printing("explain"),
         examples=(
             "foretrain explain h100-sxm",
             "foretrain explain aws:p4d.24xlarge",

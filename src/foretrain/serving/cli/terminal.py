@@ -29,6 +29,17 @@ def print_answer(answer: Answer, as_json: bool, files: Sequence[str] = (), **opt
         print_line(line, "green")
 
 
+def printing(verb: str) -> Callable[[Any, Any], None]:
+    """A command that calls the verb of this name with its request, and prints the answer."""
+
+    def run(request: Any, output: Any) -> None:
+        from foretrain.serving import verbs
+
+        print_answer(getattr(verbs, verb)(request), output.json)
+
+    return run
+
+
 @contextmanager
 def spinner(title: str) -> Iterator[Callable[[str], None]]:
     """Something that moves while work takes seconds; the yielded function says what is being done."""

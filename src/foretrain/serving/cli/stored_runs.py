@@ -1,4 +1,4 @@
-"""`foretrain runs`: what is in the store of runs, and files of runs."""
+"""`foretrain runs` and `foretrain validate`: stored runs, files of runs, and predictions beside them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from foretrain.decoding import SWITCH, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file
+from foretrain.serving.cli.terminal import print_answer, printing, spinner
 from foretrain.serving.requests.runs import (
     CompareRunsRequest,
     DeleteRunsRequest,
@@ -16,7 +17,9 @@ from foretrain.serving.requests.runs import (
     ImportRunsRequest,
     ListRunsRequest,
     ShowRunRequest,
+    ValidateRequest,
 )
+from foretrain.serving.verbs.stored_runs import PUBLIC_SUITES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,34 +29,16 @@ class DeleteOutput(Output):
     yes: bool = option(SWITCH, "Delete without asking.", default=False, panel=OUTPUT)
 
 
-def list_runs(request: ListRunsRequest, output: Output) -> None:
-    """Print the newest runs."""
-    from foretrain.serving import verbs
-    from foretrain.serving.cli.terminal import print_answer
+@dataclass(frozen=True, kw_only=True)
+class ValidateOutput(Output):
+    """What `validate` prints."""
 
-    print_answer(verbs.list_runs(request), output.json)
-
-
-def show_run(request: ShowRunRequest, output: Output) -> None:
-    """Print one run."""
-    from foretrain.serving import verbs
-    from foretrain.serving.cli.terminal import print_answer
-
-    print_answer(verbs.show_run(request), output.json)
-
-
-def compare_runs(request: CompareRunsRequest, output: Output) -> None:
-    """Print several runs side by side."""
-    from foretrain.serving import verbs
-    from foretrain.serving.cli.terminal import print_answer
-
-    print_answer(verbs.compare_runs(request), output.json)
+    all: bool = option(SWITCH, "Also a row for every run.", default=False, panel=OUTPUT)
 
 
 def export_runs(request: ExportRunsRequest, output: Output) -> None:
     """Write runs to a file."""
     from foretrain.serving import verbs
-    from foretrain.serving.cli.terminal import print_answer, spinner
 
     check_file("FILE", request.file)
     with spinner(f"Writing {request.file}"):
@@ -64,7 +49,6 @@ def export_runs(request: ExportRunsRequest, output: Output) -> None:
 def import_runs(request: ImportRunsRequest, output: Output) -> None:
     """Add the runs of a file to the store."""
     from foretrain.serving import verbs
-    from foretrain.serving.cli.terminal import print_answer, spinner
 
     with spinner(f"Reading {request.file}"):
         answer = verbs.import_runs(request)
@@ -74,7 +58,6 @@ def import_runs(request: ImportRunsRequest, output: Output) -> None:
 def delete_runs(request: DeleteRunsRequest, output: DeleteOutput) -> None:
     """Delete runs, after a question on a terminal."""
     from foretrain.serving import verbs
-    from foretrain.serving.cli.terminal import print_answer
 
     answer = verbs.delete_runs(request) if output.yes else verbs.delete_runs(request, _confirm)
     print_answer(answer, output.json)
@@ -93,21 +76,33 @@ def _confirm(ids: Sequence[str], place: str) -> bool:
     return click.confirm(f"Delete {count} ({some}) from {place}?", err=True)
 
 
-_COMMANDS: Mapping[str, tuple[str, Command]] = {
+def validate(request: ValidateRequest, output: ValidateOutput) -> None:
+    """Compare, and print."""
+    from foretrain.serving import verbs
+
+    with spinner("Predicting the stored runs") as progress:
+        answer = verbs.validate(request, progress)
+    print_answer(answer, output.json, with_runs=output.all)
+
+
+_OF_RUNS: Mapping[str, tuple[str, Command]] = {
     "list": (
         "List runs, the newest first.",
         Command(
-            ListRunsRequest, Output, list_runs,
+            ListRunsRequest, Output, printing("list_runs"),
             examples=("foretrain runs list", "foretrain runs list --model resnet18 --since 7d --json"),
         ),
     ),
     "show": (
         "Show a run: steps, resources, prediction and measurement.",
-        Command(ShowRunRequest, Output, show_run, examples=("foretrain runs show 3f2a",)),
+        Command(ShowRunRequest, Output, printing("show_run"), examples=("foretrain runs show 3f2a",)),
     ),
     "compare": (
         "Compare runs side by side, with ratios to the first.",
-        Command(CompareRunsRequest, Output, compare_runs, examples=("foretrain runs compare 3f2a 9c01",)),
+        Command(
+            CompareRunsRequest, Output, printing("compare_runs"),
+            examples=("foretrain runs compare 3f2a 9c01",),
+        ),
     ),
     "export": (
         "Write runs to a CSV, Parquet or JSON file.",
@@ -134,10 +129,20 @@ _COMMANDS: Mapping[str, tuple[str, Command]] = {
     ),
 }  # fmt: skip
 
-COMMAND = CommandFamily(
-    _COMMANDS,
+_RUNS = CommandFamily(
+    _OF_RUNS,
     "`foretrain measure` and `foretrain campaign` store runs; `foretrain validate` compares them with "
     "predictions. The environment variable FORETRAIN_STORE names the store: an SQLite file or a "
     "postgresql:// URL.\n\n\b\nExamples:\n  foretrain runs list --json\n  foretrain runs show 3f2a\n"
     "  foretrain runs import timings.csv",
 )
+_VALIDATE = Command(
+    ValidateRequest,
+    ValidateOutput,
+    validate,
+    details="Compares the prediction made before each completed run, and the prediction of today, with the "
+    "measured step time: error, bias and interval coverage by model and device, and the worst cases. Runs of "
+    f"the same setting are predicted once. For public data: {PUBLIC_SUITES}.",
+    examples=("foretrain validate", "foretrain validate --model resnet18 --all", "foretrain validate --json"),
+)
+COMMANDS = {"runs": _RUNS, "validate": _VALIDATE}
