@@ -337,7 +337,7 @@ def _nanotron_parameters(model: str) -> float:
 
 
 def v_train(data: Path) -> Iterator[TransferCase]:
-    """Every 24th iteration of vTrain's Megatron-DeepSpeed on one node of A100."""
+    """Every 36th iteration of vTrain's Megatron-DeepSpeed on one node of A100."""
     for run in vtrain.read_steps(data)[::VTRAIN_EVERY]:
         config = {
             "model_type": "gpt2", "n_embd": run.width, "n_layer": run.layers, "n_head": run.heads,
