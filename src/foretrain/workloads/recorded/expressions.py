@@ -19,7 +19,9 @@ Point = Mapping[str, int]
 CEIL = "ceil"
 _DIVISORS = (2, 64, 64 * 256)
 """Of four-bit weights: two share a byte, 64 a scale, and 256 scales another (`lora_layers`)."""
-_MOST_FACTORS = 5
+_MOST_FACTORS = 6
+"""Of one term: a square matrix of group · heads · head width has six."""
+_MOST_FACTORS_IN_SUMS = 4
 
 
 class NotWhole(Exception):
@@ -36,13 +38,14 @@ def evaluate(expression: Expression, sizes: Point) -> int:
         return expression
     if expression[0] == CEIL:
         return -(-evaluate([expression[2]], sizes) // expression[1])
-    total = 0
+    total, divisor = 0, 1
     for numerator, denominator, *symbols in expression:
-        whole, rest = divmod(numerator * math.prod([sizes[symbol] for symbol in symbols]), denominator)
-        if rest:
-            raise NotWhole(f"{numerator}/{denominator} of {' · '.join(symbols)} at {dict(sizes)}")
-        total += whole
-    return total
+        total = total * denominator + divisor * numerator * math.prod([sizes[each] for each in symbols])
+        divisor *= denominator
+    whole, rest = divmod(total, divisor)
+    if rest or whole < 0:
+        raise NotWhole(f"{expression} at {dict(sizes)}")
+    return whole
 
 
 class Fitter:
@@ -76,9 +79,8 @@ class Fitter:
                 if all(-(-each // divisor) == value for value, each in zip(values, at_points, strict=True)):
                     return [CEIL, divisor, [1, 1, *symbols]]
         constant: tuple[tuple[str, ...], tuple[int, ...]] = ((), (1,) * len(values))
-        pairs = itertools.chain(
-            ((one, constant) for one in self._monomials), itertools.combinations(self._monomials, 2)
-        )
+        simple = [each for each in self._monomials if len(each[0]) <= _MOST_FACTORS_IN_SUMS]
+        pairs = itertools.chain(((one, constant) for one in simple), itertools.combinations(simple, 2))
         for (symbols, one), (others, two) in pairs:
             terms = _solve(values, one, two)
             if terms is not None:

@@ -81,11 +81,25 @@ def find_difference(one: Graph, other: Graph) -> str | None:
 
 def without_update(graph: Graph) -> Graph:
     """A graph without its optimizer: neither its calls nor its state."""
-    if not any(call.phase is Phase.OPTIMIZER for call in graph.calls):
-        return graph
-    from foretrain.workloads.executed import _without_optimizer
-
-    return replace(_without_optimizer(graph), offloaded_state_bytes_per_parameter=0.0)
+    end = sum(call.phase is not Phase.OPTIMIZER for call in graph.calls)
+    kept = [
+        number
+        for number, buffer in enumerate(graph.buffers)
+        if buffer.role is not Role.OPTIMIZER_STATE and buffer.born < end
+    ]
+    new = {old: number for number, old in enumerate(kept)}
+    return replace(
+        graph,
+        calls=tuple(
+            call._replace(
+                reads=tuple(new[each] for each in call.reads), writes=tuple(new[each] for each in call.writes)
+            )
+            for call in graph.calls[:end]
+        ),
+        buffers=tuple(
+            graph.buffers[number]._replace(dies=min(graph.buffers[number].dies, end)) for number in kept
+        ),
+    )
 
 
 def make_template(graphs: Sequence[Graph], points: Sequence[Point], depth: Depth = FLAT) -> Template:
@@ -134,6 +148,8 @@ class _Maker:
         return {
             "period": self._depth.period,
             "edge": self._depth.edge,
+            "least": 2 * self._depth.edge + 1,
+            "covers": {},
             "counts": counts,
             "notes": list(first.notes),
             "names": list(self._names),
@@ -483,25 +499,46 @@ def _check_structure(one: Graph, other: Graph) -> None:
 
 
 def record(
-    trace: Callable[[Mapping[str, int]], Graph],
+    trace: Callable[[Point], Graph],
     points: Sequence[Point],
-    checks: Sequence[Point],
+    check: Point | None,
     depths: Sequence[Depth] = (FLAT,),
 ) -> Template:
-    """The template of what `trace` gives at some sizes; it gives the same as `trace` at those of `checks`."""
+    """The template of what `trace` gives at some sizes; it gives the same as `trace` at those of `check`.
+
+    `check` has a depth of its own, of a model that was not recorded. Two graphs determine one that is linear
+    in its only size, which needs no check.
+    """
     problem = "no depth was tried"
     for depth in depths:
         at = [{**point, LAYERS: depth.layers} if depth.layers else point for point in points]
         try:
             template = make_template([trace(point) for point in at], at, depth)
-            for check in checks:
-                if not depth.layers or check[LAYERS] % depth.period == 0:
-                    graph = trace(check)
-                    different = find_difference(template.graph_at(check, graph.options), graph)
-                    if different is not None:
-                        raise NotRecordable(f"at {dict(check)}: {different}")
-        except (NotRecordable, NoExpression, NotWhole, NotCovered) as error:
+            if check is not None:
+                _prove(template, trace, check)
+            if check is not None and depth.layers:
+                template = _with_least_depth(template, trace, {**check, LAYERS: 2 * depth.edge * depth.period})
+        except NoExpression as error:
+            raise NotRecordable(str(error)) from error
+        except (NotRecordable, NotWhole, NotCovered) as error:
             problem = f"{depth}: {error}"
             continue
         return template
     raise NotRecordable(problem)
+
+
+def _prove(template: Template, trace: Callable[[Point], Graph], check: Point) -> None:
+    graph = trace(check)
+    different = find_difference(template.graph_at(check, graph.options), graph)
+    if different is not None:
+        raise NotRecordable(f"at {dict(check)}: {different}")
+
+
+def _with_least_depth(template: Template, trace: Callable[[Point], Graph], check: Point) -> Template:
+    """The template, for models that have only first and last blocks too, if it holds for them."""
+    least = Template({**template.tables, "least": template.tables["least"] - 1})
+    try:
+        _prove(least, trace, check)
+    except (NotRecordable, NotWhole):
+        return template
+    return least

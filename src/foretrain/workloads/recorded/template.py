@@ -61,10 +61,10 @@ class Template:
 
     def blocks_at(self, sizes: Mapping[str, int]) -> int:
         """Number of times a loop runs at given sizes; raises `NotCovered` for a depth that has no recording."""
-        if LAYERS not in sizes:
+        if LAYERS not in sizes or not self._edge:
             return 0
         blocks, rest = divmod(sizes[LAYERS], self.tables["period"])
-        if rest or blocks < 2 * self._edge:
+        if rest or blocks < self.tables["least"]:
             raise NotCovered(f"{sizes[LAYERS]} layers")
         return blocks
 
