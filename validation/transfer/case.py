@@ -21,7 +21,8 @@ from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.spread import SpreadTraits
 from foretrain.serving import verbs
-from foretrain.serving.requests import PredictRequest, request_from
+from foretrain.serving.requests import request_from
+from foretrain.serving.requests.predicting import PredictRequest
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.readers import ModelSource
 

@@ -5,28 +5,26 @@ Also the nouns of the core that a request describes (`workload`, `scenario`, `co
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.planning.options import Limits, OwningOptions
 from foretrain.prediction.options import InputOptions, Parallelism, TopologyOption
-from foretrain.serving.requests import (
+from foretrain.serving.requests import Request, request_from
+from foretrain.serving.requests.listing import LinksRequest
+from foretrain.serving.requests.predicting import (
     GuideModel,
     GuideRequest,
-    LinksRequest,
     PlanRequest,
-    PredictedJob,
     PredictRequest,
     RentOrBuyRequest,
-    Request,
     ScalingRequest,
     TraceRequest,
-    request_from,
 )
+from foretrain.serving.requests.scheduling import PredictedJob
 from foretrain.workloads.options import ModelOption, TrainingOptions, WorkloadRequest
 
 if TYPE_CHECKING:
@@ -43,17 +41,25 @@ if TYPE_CHECKING:
     from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
 
-Progress = Callable[[str], None]
+
+class Progress(Protocol):
+    """Gets what is being done and, where it is known, which share of all is done."""
+
+    def __call__(self, doing: str, share: float | None = None, /) -> None: ...
 
 
-def no_progress(_: str) -> None:
+def no_progress(_doing: str, _share: float | None = None, /) -> None:
     """Report progress to no one."""
 
 
 def trace(
     request: TraceRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> Trace:
-    """What a training step consists of."""
+    """See what a training step consists of: parameters, FLOP, bytes, layers.
+
+    >>> ft.trace("voice-conv", batch=2).step.parameters
+    376200
+    """
     from foretrain.workloads.summary import Trace, summarise
     from foretrain.workloads.workload import graph_of
 
@@ -66,7 +72,21 @@ def trace(
 def predict(
     request: PredictRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> JobPrediction | Infeasible:
-    """What a training step, and the whole job if its length is given, take on given hardware."""
+    """Predict a training step, and the whole job if its length is given, on given hardware.
+
+    `model` is a name or file as on the command line, or a module; a module needs example `inputs` (a tensor,
+    a tuple of them, or a dict) and, unless it returns the loss itself, a `loss` function of its output. It is
+    not changed. `on` is hardware: `"h100-sxm:8"`, `"aws:p4d.24xlarge:2"`, `"cluster.yaml"`.
+
+    >>> p = ft.predict("mnist-cnn", on="rtx3090", batch=64, precision="fp16", advice=False)
+    >>> p.memory.fits, p.strategy, p.knowledge.value
+    (True, 'ddp', 'calibrated')
+    >>> p.step.seconds.p10 < p.step.seconds.p50 < p.step.seconds.p90
+    True
+    >>> job = ft.predict("mnist-cnn", on="t4", batch=64, samples=60_000, epochs=10, advice=False).job
+    >>> job.steps
+    9380
+    """
     from foretrain.jobs.predict import predict_job
 
     length, running = _job(request)
@@ -112,7 +132,14 @@ def plan(
     source: ModelSource | None = None,
     with_prediction: bool = False,
 ) -> Frontier | Infeasible:
-    """Which machines to rent for a job; `with_prediction` adds the prediction of the chosen plan's step."""
+    """Find what to rent for a job: every offer that could run it, the Pareto front, and which to take.
+
+    >>> answer = ft.plan("mnist-cnn", samples=60_000, epochs=100, deadline="12h", gpu="t4", cloud="aws")
+    >>> answer.meets_limits
+    True
+    >>> answer.plans[answer.chosen].hardware.device.id
+    't4'
+    """
     from foretrain.planning.machines import MachinesRequest
     from foretrain.planning.plan import PlanProblem
     from foretrain.planning.plan import plan as core
@@ -145,7 +172,12 @@ def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
-    """Networks by hardware by batch size."""
+    """The buyer's guide: time, cost, memory and bottleneck of networks by hardware by batch size.
+
+    >>> answer = ft.guide("mnist-cnn", on=["t4", "t4:2"], batch=[32, 64])
+    >>> [machine.name for machine in answer.machines]
+    ['t4', 't4:2']
+    """
     from foretrain.planning.guide.cells import default_machines, machines_named
     from foretrain.planning.guide.guide import BATCHES, GuideProblem
     from foretrain.planning.guide.guide import guide as core
@@ -168,7 +200,12 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
 
 
 def scaling(request: ScalingRequest, progress: Progress = no_progress) -> ScalingAnswer:
-    """From a few timed configurations of a job to all the others."""
+    """Predict all configurations of a job from a few timed ones.
+
+    >>> answer = ft.scaling(example_timings)
+    >>> answer.model.form
+    'physical'
+    """
     from foretrain.learning.scaling.answer import ScalingProblem, predict_scaling
     from foretrain.learning.scaling.configurations import read_configurations, read_timings
 
@@ -203,7 +240,12 @@ def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) 
 
 
 def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
-    """After how many hours of use owning a machine wins."""
+    """After how many hours of use does owning a machine win?
+
+    >>> answer = ft.rent_or_buy(price=8000, rent=1.5, relative_performance=0.7)
+    >>> round(answer.break_even_hours)
+    3733
+    """
     from foretrain.planning import rent_or_buy as core
 
     return core.rent_or_buy(core.terms_of(request))
