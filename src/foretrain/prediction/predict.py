@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
-from foretrain.prediction.advice.remedies import MemoryRemedy, layout_text, remedies
-from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
@@ -30,7 +29,6 @@ from foretrain.prediction.answer import (
     step_parts,
 )
 from foretrain.prediction.corrections.apply import cost_model
-from foretrain.prediction.heterogeneous.choice import SplitStep, split_step
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
     estimate_memory,
@@ -50,12 +48,17 @@ from foretrain.prediction.scenario import (
     replica_batch,
     step_context,
 )
-from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.spread import KnowledgeClass
 from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import graph_at
+
+if TYPE_CHECKING:
+    from foretrain.prediction.advice.remedies import MemoryRemedy
+    from foretrain.prediction.advice.scaling_curve import ScalingCurve
+    from foretrain.prediction.heterogeneous.choice import SplitStep
+    from foretrain.prediction.search.search import Ranking
 
 _MANY_CALLS = 5_000
 """Graphs with more calls: on many devices the largest batch is extrapolated; simulating takes seconds."""
@@ -95,6 +98,8 @@ def evaluate_scenario(scenario: Scenario) -> Evaluation:
 def _predict(scenario: Scenario) -> Prediction | Infeasible:
     model = cost_model(scenario.cost_model, scenario.workload)
     if not scenario.cluster.is_homogeneous:
+        from foretrain.prediction.heterogeneous.choice import split_step
+
         split = split_step(scenario, model)
         return split if isinstance(split, Infeasible) else _split_answer(scenario, split)
     hardware = scenario.cluster.groups[0]
@@ -113,18 +118,23 @@ def _predict(scenario: Scenario) -> Prediction | Infeasible:
 def _ranking(scenario: Scenario, context: StepContext) -> Ranking | Infeasible:
     """The fastest layouts at the global batch of the request."""
     batch = global_batch(scenario.workload, context.hardware.devices, scenario.parallelism)
+    from foretrain.prediction.search.search import search
+
     return search(context, batch)
 
 
 def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasible) -> Infeasible:
     """The same answer with the fewest devices on which a layout fits, if a few doublings are enough."""
+    from foretrain.prediction.advice.remedies import layout_text
+    from foretrain.prediction.advice.scaling_curve import resize
+
     for doubling in range(1, _MAX_DEVICE_DOUBLINGS + 1):
         try:
             larger = resize(context, context.hardware.devices << doubling)
             ranking = _ranking(scenario, larger)
         except ForetrainError:  # unknown network, or a global batch that does not divide
             break
-        if isinstance(ranking, Ranking):
+        if not isinstance(ranking, Infeasible):
             fitting = layout_text(ranking.best)
             return replace(nothing, alternative=f"use {larger.hardware.name} with {fitting}")
     return nothing
@@ -167,9 +177,14 @@ def _answer(scenario: Scenario, now: Evaluation, ranking: Ranking | None = None)
         if now.memory.fits:
             changes = advice(now, is_batch_fixed, largest)
         else:  # remedies have no gain: there is no step that fits to compare them with
+            from foretrain.prediction.advice.remedies import remedies
+
             fitting = remedies(now, largest)
             changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
-        scaling = curve_of(now, is_batch_fixed) if now.configuration.layout.devices > 1 else None
+        if now.configuration.layout.devices > 1:
+            from foretrain.prediction.advice.scaling_curve import curve_of
+
+            scaling = curve_of(now, is_batch_fixed)
     memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)
     return _prediction(scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
 
@@ -360,6 +375,8 @@ def _families(ranking: Ranking) -> Iterator[BestOfFamily]:
 
 
 def _runners_up(ranking: Ranking) -> Iterator[RankedLayout]:
+    from foretrain.prediction.advice.remedies import layout_text
+
     for other in ranking.evaluations[1:]:
         yield RankedLayout(
             strategy=layout_text(other),
