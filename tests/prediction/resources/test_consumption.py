@@ -5,12 +5,12 @@ import pytest
 from foretrain.answers import Infeasible
 from foretrain.facts.hardware import cluster
 from foretrain.prediction.options import Parallelism
+from foretrain.prediction.predict import pace_of
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (
     METRICS,
     TIMELINE,
     Consumption,
-    pace_of,
     timeline_consumption,
     words,
 )
