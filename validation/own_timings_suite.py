@@ -28,8 +28,8 @@ from foretrain.errors import ForetrainError
 from foretrain.estimates import Quantiles
 from foretrain.prediction.corrections.error_model import StepError, UserErrors, Variances
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.predict import evaluate_scenario
-from foretrain.prediction.scenario import whole_error
+from foretrain.prediction.predict import pace_of
+from foretrain.prediction.scenario import Evaluation, whole_error
 from foretrain.probability import Z90
 from validation.report import Case, Metrics, SuiteReport, Table, Verdicts, quantile
 from validation.transfer.case import TransferCase, scenario_of
@@ -152,7 +152,8 @@ def _row(case: TransferCase) -> TimedRow | None:
     if not case.seconds or OTHER_PROGRAM in case.sets:
         return None
     try:
-        evaluation = evaluate_scenario(scenario_of(case, cost_model=OperatorCostModel()))
+        evaluation = pace_of(scenario_of(case, cost_model=OperatorCostModel()))
+        assert isinstance(evaluation, Evaluation), str(evaluation)
     except ForetrainError:
         return None
     name = case.settings["model"] if case.model is None else case.model.name
