@@ -188,7 +188,7 @@ class Evaluation:
 
 
 def resolve(scenario: Scenario) -> Scenario:
-    """The scenario in the precision it is trained in: the one given, or the usual one of its devices.
+    """The scenario in the precision it is trained in: as given, or as is usual on its devices.
 
     A cost model with measurements of one precision only decides it where it is not given.
     """
