@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
@@ -39,7 +40,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import Knowledge, only_precision
 from foretrain.prediction.options import Parallelism
-from foretrain.prediction.resolving import PRECISION, WEIGHTS, fix_precision, resolve
+from foretrain.prediction.resolving import PRECISION, WEIGHTS
 from foretrain.prediction.scenario import (
     Evaluation,
     Scenario,
@@ -48,6 +49,7 @@ from foretrain.prediction.scenario import (
     evaluate,
     global_batch,
     replica_batch,
+    resolve,
     step_context,
 )
 from foretrain.prediction.search.search import Ranking, search
@@ -68,46 +70,59 @@ _MAX_DEVICE_DOUBLINGS = 3
 """Doublings of the devices that are tried where no layout fits."""
 
 
+AnyPrediction = TypeVar("AnyPrediction", bound=Prediction)
+
+
 def predict(scenario: Scenario) -> Prediction | Infeasible:
     """What a training step takes; `Infeasible` if no configuration satisfies the scenario."""
-    devices = [group.device for group in scenario.cluster.groups]
-    only = only_precision(scenario.cost_model, devices[0])
-    usual = resolve(scenario.workload, devices) if only is None else scenario.workload
-    workload = fix_precision(usual, only)
-    answer = _predict(replace(scenario, workload=workload))
-    if isinstance(answer, Infeasible) or PRECISION not in scenario.workload.left_open:
+    return predict_as(Prediction, scenario)
+
+
+def predict_as(kind: type[AnyPrediction], scenario: Scenario) -> AnyPrediction | Infeasible:
+    """`predict` with an answer of a class that may have more fields, which are left at their defaults."""
+    complete = resolve(scenario)
+    outcome = _outcome(complete)
+    if isinstance(outcome, Infeasible):
+        return outcome
+    if isinstance(outcome, SplitStep):
+        answer = _split_answer(kind, complete, outcome)
+    else:
+        answer = _answer(kind, complete, outcome)
+    if PRECISION not in scenario.workload.left_open:
         return answer
+    return replace(answer, notes=(_note_on_precision(complete), *answer.notes))
+
+
+def pace_of(scenario: Scenario) -> Evaluation | Infeasible:
+    """The evaluated step of the device that all others wait for, without an answer around it."""
+    outcome = _outcome(resolve(scenario))
+    if isinstance(outcome, SplitStep):
+        return outcome.division.pace
+    return outcome.best if isinstance(outcome, Ranking) else outcome
+
+
+def _note_on_precision(scenario: Scenario) -> str:
+    devices = [group.device for group in scenario.cluster.groups]
     on = " and ".join(dict.fromkeys(device.id for device in devices))
-    why = f"which is usual on {on}" if only is None else f"of which {scenario.cost_model} has measurements"
-    note = f"`precision` {workload.options.precision} is assumed, {why}"
-    return replace(answer, notes=(note, *answer.notes))
+    why = f"which is usual on {on}"
+    if only_precision(scenario.cost_model, devices[0]) is not None:
+        why = f"of which {scenario.cost_model} has measurements"
+    return f"`precision` {scenario.workload.options.precision} is assumed, {why}"
 
 
-def evaluate_scenario(scenario: Scenario) -> Evaluation:
-    """The step of a scenario on equal nodes whose strategy is given, without an answer around it."""
-    hardware = scenario.cluster.groups[0]
-    workload = fix_precision(resolve(scenario.workload, (hardware.device,)))
-    model = cost_model(scenario.cost_model, workload)
-    context = step_context(workload, hardware, scenario.parallelism, model, scenario.input)
-    return evaluate(context, configure(context, scenario.parallelism))
-
-
-def _predict(scenario: Scenario) -> Prediction | Infeasible:
+def _outcome(scenario: Scenario) -> Evaluation | Ranking | SplitStep | Infeasible:
+    """The evaluated step: in the layout given, in the best ones of a search, or split over unequal nodes."""
     model = cost_model(scenario.cost_model, scenario.workload)
     if not scenario.cluster.is_homogeneous:
-        split = split_step(scenario, model)
-        return split if isinstance(split, Infeasible) else _split_answer(scenario, split)
-    hardware = scenario.cluster.groups[0]
+        return split_step(scenario, model)
     if scenario.parallelism.min_batch is not None:
         raise InvalidRequest("min_batch is for heterogeneous clusters; equal nodes all get the same batch")
+    hardware = scenario.cluster.groups[0]
     context = step_context(scenario.workload, hardware, scenario.parallelism, model, scenario.input)
     if scenario.parallelism.strategy != AUTO:
-        evaluation = evaluate(context, configure(context, scenario.parallelism))
-        return _answer(scenario, evaluation)
+        return evaluate(context, configure(context, scenario.parallelism))
     ranking = _ranking(scenario, context)
-    if isinstance(ranking, Infeasible):
-        return _with_alternative(scenario, context, ranking)
-    return _answer(scenario, ranking.best, ranking)
+    return _with_alternative(scenario, context, ranking) if isinstance(ranking, Infeasible) else ranking
 
 
 def _ranking(scenario: Scenario, context: StepContext) -> Ranking | Infeasible:
@@ -156,8 +171,10 @@ def _best_micro_batches(context: StepContext, whole: StepConfiguration) -> StepC
     return min(fitting, key=lambda evaluation: evaluation.seconds).configuration
 
 
-def _answer(scenario: Scenario, now: Evaluation, ranking: Ranking | None = None) -> Prediction:
+def _answer(kind: type[AnyPrediction], scenario: Scenario, outcome: Evaluation | Ranking) -> AnyPrediction:
     """The answer for equal nodes, with what would change it."""
+    ranking = outcome if isinstance(outcome, Ranking) else None
+    now = outcome.best if isinstance(outcome, Ranking) else outcome
     is_batch_fixed = scenario.parallelism.global_batch is not None
     largest = _largest_batch(now)
     fitting: tuple[MemoryRemedy, ...] = ()
@@ -171,10 +188,10 @@ def _answer(scenario: Scenario, now: Evaluation, ranking: Ranking | None = None)
             changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
         scaling = curve_of(now, is_batch_fixed) if now.configuration.layout.devices > 1 else None
     memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)
-    return _prediction(scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
+    return _prediction(kind, scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
 
 
-def _split_answer(scenario: Scenario, split: SplitStep) -> Prediction:
+def _split_answer(kind: type[AnyPrediction], scenario: Scenario, split: SplitStep) -> AnyPrediction:
     """The answer for a heterogeneous cluster: that of the device all others wait for, and of all together."""
     division, pace, evaluations = split.division, split.division.pace, split.division.evaluations
     batch = division.global_batch
@@ -183,7 +200,7 @@ def _split_answer(scenario: Scenario, split: SplitStep) -> Prediction:
     memory = _memory(division.fullest, split.largest_batch)
     knowledge = [each.step.priced.knowledge for each in evaluations]
     return replace(
-        _prediction(scenario, pace, division.total, memory, limit, report, split.notes),
+        _prediction(kind, scenario, pace, division.total, memory, limit, report, split.notes),
         batch=batch,
         tokens=pace.graph.tokens * batch // pace.graph.batch,
         throughput=division.throughput,
@@ -196,6 +213,7 @@ def _split_answer(scenario: Scenario, split: SplitStep) -> Prediction:
 
 
 def _prediction(
+    kind: type[AnyPrediction],
     scenario: Scenario,
     pace: Evaluation,
     total: Estimate,
@@ -203,7 +221,7 @@ def _prediction(
     limit: Bottleneck,
     report: ParallelismReport,
     notes_on_split: tuple[str, ...] = (),
-) -> Prediction:
+) -> AnyPrediction:
     """The answer from the evaluation of the device that all others wait for."""
     graph, step, workload = pace.graph, pace.step, pace.context.workload
     layout, batch = pace.configuration.layout, pace.configuration.batch
@@ -215,7 +233,7 @@ def _prediction(
             f"`weights` {workload.options.weights} with FP32 master weights are assumed, which is usual with "
             f"{layout.name}"
         )
-    return Prediction(
+    return kind(
         workload=workload,
         cluster=scenario.cluster,
         strategy=layout.name,

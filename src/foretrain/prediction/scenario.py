@@ -26,9 +26,9 @@ from foretrain.prediction.memory.estimate import (
     out_of_memory_probability,
 )
 from foretrain.prediction.operators.listing import peak_flop_per_second
-from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.operators.pricing import DEFAULT, only_precision
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.resolving import resolve, storage_of
+from foretrain.prediction.resolving import as_stored, fix_precision, in_usual_precision, storage_of
 from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.step.offload import offload_estimate, paging_estimate
@@ -187,6 +187,17 @@ class Evaluation:
         )
 
 
+def resolve(scenario: Scenario) -> Scenario:
+    """The scenario in the precision it is trained in: as given, or as is usual on its devices.
+
+    A cost model with measurements of one precision only decides it where it is not given.
+    """
+    devices = [group.device for group in scenario.cluster.groups]
+    only = only_precision(scenario.cost_model, devices[0])
+    usual = in_usual_precision(scenario.workload, devices) if only is None else scenario.workload
+    return replace(scenario, workload=fix_precision(usual, only))
+
+
 def jitter_on(parallelism: Parallelism, device: Device) -> float:
     """The coefficient of variation of step times across such devices."""
     if parallelism.jitter is not None:
@@ -202,8 +213,7 @@ def step_context(
     cost_model: CostModel,
     input_options: InputOptions,
 ) -> StepContext:
-    """A workload on equal nodes, in the usual precision of their devices unless it was given."""
-    workload = resolve(workload, (hardware.device,))
+    """A workload on equal nodes."""
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
     environment = StepEnvironment(hardware.device, network_of(hardware, links, network), cost_model)
     jitter = jitter_on(parallelism, hardware.device)
@@ -271,7 +281,7 @@ def evaluate(
     context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph | None = None
 ) -> Evaluation:
     """The step of a workload in one configuration; `executed`, if given, is its micro-batch."""
-    workload = resolve(context.workload, storage=storage_of(configuration.layout))
+    workload = as_stored(context.workload, storage_of(configuration.layout))
     context = replace(context, workload=workload)
     _refuse_impossible(context.workload.options, configuration)
     executed = executed or executed_graph_at(context.workload, configuration.micro_batch)

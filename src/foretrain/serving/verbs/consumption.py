@@ -38,7 +38,7 @@ def resources(
 
 def pair(request: PairRequest, progress: Progress = no_progress) -> PairAnswer | Infeasible:
     """Whether two jobs share a device and a link well."""
-    from foretrain.prediction.resources.consumption import pace_of
+    from foretrain.prediction.predict import pace_of
     from foretrain.prediction.resources.pairing import pair_answer
 
     if len(request.models) != 2:
