@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.errors import InvalidData
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device, devices
 from foretrain.facts.user_data import write_atomically
 from foretrain.persisted import restore
@@ -194,8 +194,7 @@ class Correction:
 @cache
 def shipped_variances() -> Variances:
     """The variances fitted to public steps."""
-    raw = calibration_content(FILE)["variance"]
-    return Variances(**raw)
+    return load_calibration(Variances, FILE, "variance")
 
 
 def timings_on_several() -> bool:
