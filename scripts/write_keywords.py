@@ -19,7 +19,7 @@ import foretrain
 from foretrain.decoding import Option, options
 from foretrain.serving.python import MODULE, first_option, takes
 from foretrain.serving.requests import Request
-from foretrain.serving.table import VERBS, Verb, homes
+from foretrain.serving.table import VERBS, VerbEntry, homes
 
 FILE = Path(foretrain.__file__).with_suffix(".pyi")
 WIDTH = 106
@@ -75,7 +75,7 @@ def _bases(noun: type) -> list[type]:
     return [base for base in noun.__bases__ if base not in (object, Request) and _keys(base)]
 
 
-def _parameters(verb: Verb) -> set[str]:
+def _parameters(verb: VerbEntry) -> set[str]:
     """The options of a verb that are parameters of its own rather than keywords."""
     first = first_option(verb)
     return {*([] if first is None else [first.name]), *(MODULE if takes(verb, "source") else ())}
@@ -111,7 +111,7 @@ def _typed_dict(noun: type) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _function(verb: Verb) -> str:
+def _function(verb: VerbEntry) -> str:
     """The signature and documentation of a verb."""
     first, request = first_option(verb), verb.request
     if first is None:

@@ -77,11 +77,11 @@ from foretrain.serving.requests.listing import OffersRequest as OffersRequest
 from foretrain.serving.requests.measuring import CampaignRequest as CampaignRequest
 from foretrain.serving.requests.measuring import MeasureRequest as MeasureRequest
 from foretrain.serving.requests.measuring import ProfileRequest as ProfileRequest
-from foretrain.serving.requests.predicting import GuideRequest as GuideRequest
-from foretrain.serving.requests.predicting import PlanRequest as PlanRequest
+from foretrain.serving.requests.planning import GuideRequest as GuideRequest
+from foretrain.serving.requests.planning import PlanRequest as PlanRequest
+from foretrain.serving.requests.planning import RentOrBuyRequest as RentOrBuyRequest
+from foretrain.serving.requests.planning import ScalingRequest as ScalingRequest
 from foretrain.serving.requests.predicting import PredictRequest as PredictRequest
-from foretrain.serving.requests.predicting import RentOrBuyRequest as RentOrBuyRequest
-from foretrain.serving.requests.predicting import ScalingRequest as ScalingRequest
 from foretrain.serving.requests.predicting import TraceRequest as TraceRequest
 from foretrain.serving.requests.resources import PairRequest as PairRequest
 from foretrain.serving.requests.resources import ResourcesRequest as ResourcesRequest

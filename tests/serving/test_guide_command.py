@@ -14,7 +14,7 @@ from tests.serving.test_cli_frame import ANSI, BOX, on_a_terminal
 
 from foretrain.errors import InvalidRequest
 from foretrain.serving.requests import request_from
-from foretrain.serving.requests.predicting import GuideRequest
+from foretrain.serving.requests.planning import GuideRequest
 
 Run = Callable[..., CompletedProcess[str]]
 SMALL = ("guide", "mnist-cnn", "--on", "t4,t4:2", "--batch", "32..128")

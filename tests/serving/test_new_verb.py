@@ -19,7 +19,7 @@ from foretrain.serving import table
 from foretrain.serving.cli.app import CommandGroup
 from foretrain.serving.rendering.html import document
 from foretrain.serving.requests import Request
-from foretrain.serving.table import VERBS, Shown, Verb
+from foretrain.serving.table import VERBS, Shown, VerbEntry
 from foretrain.serving.views import report_of
 from foretrain.serving.views.blocks import Page, Sentence
 
@@ -53,7 +53,7 @@ def doubled_page(answer: Doubled) -> Page:
     return Page.of("Doubled", [Sentence(f"Twice as many are {answer.devices} devices.")])
 
 
-ROW = Verb(
+ROW = VerbEntry(
     "double", "doubling", "DoubleRequest", "Double the devices.",
     {"serving.verbs.doubling.Doubled": Shown("doubling.doubled_page")},
 )  # fmt: skip
@@ -106,7 +106,7 @@ def test_it_is_a_verb_of_python(run: Callable[..., str], monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
-def test_a_row_names_things_that_exist(verb: Verb) -> None:
+def test_a_row_names_things_that_exist(verb: VerbEntry) -> None:
     assert issubclass(verb.request_class, Request)
     (request, *_) = inspect.signature(verb.function).parameters.values()
     assert request.annotation == verb.request

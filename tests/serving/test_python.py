@@ -16,7 +16,7 @@ from scripts import write_keywords
 import foretrain as ft
 from foretrain.decoding import options
 from foretrain.serving.python import keyword_options
-from foretrain.serving.table import VERBS, Verb
+from foretrain.serving.table import VERBS, VerbEntry
 
 Run = Callable[..., CompletedProcess[str]]
 PLANNED: dict[str, Any] = {"samples": 60_000, "epochs": 100, "gpu": "t4", "cloud": "aws"}
@@ -66,7 +66,7 @@ def test_type_checkers_and_editors_see_the_present_options() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
-def test_help_says_what_every_keyword_means(verb: Verb) -> None:
+def test_help_says_what_every_keyword_means(verb: VerbEntry) -> None:
     documented = inspect.getdoc(getattr(ft, verb.name)) or ""
     for each in keyword_options(verb):
         assert f"\n    {each.name}: " in documented
@@ -77,7 +77,7 @@ def test_loss_is_a_function_of_a_module_or_the_option() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
-def test_keywords_are_the_options(verb: Verb) -> None:
+def test_keywords_are_the_options(verb: VerbEntry) -> None:
     parameters = inspect.signature(getattr(ft, verb.name)).parameters
     declared = options(verb.request_class)
     assert {each.name for each in declared} <= set(parameters)

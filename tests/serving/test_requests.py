@@ -15,7 +15,8 @@ from foretrain.decoding import options, parse_mapping, values
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData
 from foretrain.panels import PANELS
 from foretrain.serving.requests import Request, request_from, workload_file_values
-from foretrain.serving.requests.predicting import GuideModel, PlanRequest, PredictRequest, TraceRequest
+from foretrain.serving.requests.planning import GuideModel, PlanRequest
+from foretrain.serving.requests.predicting import PredictRequest, TraceRequest
 from foretrain.serving.table import VERBS
 from foretrain.serving.verbs.predicting import workload
 from foretrain.workloads.requests import workload_of
@@ -144,7 +145,7 @@ def test_files_that_a_workload_file_names_are_looked_for_beside_it(tmp_path: Pat
     ("cls", "key", "message"),
     [
         (PredictRequest, "deadline", "predict does not read `deadline`, an option of plan"),
-        (TraceRequest, "samples", "trace does not read `samples`, an option of predict and plan and guide"),
+        (TraceRequest, "samples", "trace does not read `samples`, an option of predict, plan and guide"),
         (PlanRequest, "on", "plan does not read `on`"),
         (GuideModel, "batch", "guide does not read `batch`"),
     ],

@@ -22,7 +22,7 @@ def user_data_dir() -> Path:
 def check_file(name: str, file: Path | None) -> None:
     """Refuse a folder, and a file in a folder that does not exist, before anything is computed.
 
-    `name` is what the file was given as, e.g. `--html`.
+    `name` is what the file was given as, e.g. `FILE`.
     """
     if file is None:
         return

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from foretrain.decoding import Option, options
 from foretrain.errors import InvalidRequest
 from foretrain.serving import rendering
-from foretrain.serving.requests import Request, request_from
-from foretrain.serving.table import VERBS, Verb, command_of
+from foretrain.serving.requests import Request, command_of, request_from
+from foretrain.serving.table import VERBS, VerbEntry
 
 rendering.register()
 
@@ -56,17 +56,17 @@ def python_verb(name: str) -> Callable[..., Any]:
     return call
 
 
-def takes(verb: Verb, parameter: str) -> bool:
+def takes(verb: VerbEntry, parameter: str) -> bool:
     """Whether the function of a verb has this parameter."""
     return parameter in inspect.signature(verb.function).parameters
 
 
-def first_option(verb: Verb) -> Option | None:
+def first_option(verb: VerbEntry) -> Option | None:
     """The option that may be given without its name."""
     return next((each for each in options(verb.request_class) if each.positional), None)
 
 
-def keyword_options(verb: Verb) -> list[Option]:
+def keyword_options(verb: VerbEntry) -> list[Option]:
     """The options that are keywords of a verb in Python."""
     first = first_option(verb)
     own = MODULE if takes(verb, "source") else ()
@@ -77,7 +77,7 @@ def keyword_options(verb: Verb) -> list[Option]:
     ]
 
 
-def documentation(verb: Verb) -> str:
+def documentation(verb: VerbEntry) -> str:
     """The docstring of a verb, and a line for each of its keywords.
 
     What a registry lists is left to the command line, so that none is loaded.
@@ -94,7 +94,7 @@ def documentation(verb: Verb) -> str:
     return "\n".join((text, "", "Keywords:", *lines)) if lines else text
 
 
-def _signature(verb: Verb) -> inspect.Signature:
+def _signature(verb: VerbEntry) -> inspect.Signature:
     first = first_option(verb)
     parameters = []
     if first is None:
@@ -119,7 +119,7 @@ def _signature(verb: Verb) -> inspect.Signature:
 
 
 def _first_value(
-    verb: Verb, first: Option | None, given: Sequence[Any], keywords: dict[str, Any]
+    verb: VerbEntry, first: Option | None, given: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """What stands for the first option: a request, its value, or nothing; and the other keywords.
 

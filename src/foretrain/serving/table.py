@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from foretrain.serving.requests import Request
+from typing import Any, NamedTuple
 
 
 class Shown(NamedTuple):
@@ -26,7 +23,7 @@ class Shown(NamedTuple):
     chart: str = ""
 
 
-class Verb(NamedTuple):
+class VerbEntry(NamedTuple):
     """A verb: `name` in Python and of its function, `family` the file of `requests/` and of `verbs/`.
 
     `answers` are the classes it introduces, each with its home below `foretrain`. `words` are those of the
@@ -52,9 +49,9 @@ class Verb(NamedTuple):
         return function
 
     @property
-    def request_class(self) -> type[Request]:
-        """What it takes."""
-        cls: type[Request] = load(f"foretrain.serving.requests.{self.family}.{self.request}")
+    def request_class(self) -> type[Any]:
+        """What it takes, a subclass of `requests.Request`."""
+        cls: type[Any] = load(f"foretrain.serving.requests.{self.family}.{self.request}")
         return cls
 
 
@@ -65,7 +62,7 @@ def load(path: str) -> Any:
 
 
 _VERBS = (
-    Verb(
+    VerbEntry(
         "predict", "predicting", "PredictRequest",
         "Predict time, memory and cost of a training job on given hardware.",
         {
@@ -73,45 +70,45 @@ _VERBS = (
             "answers.Infeasible": Shown("predict.infeasible_page"),
         },
     ),
-    Verb(
-        "plan", "predicting", "PlanRequest",
+    VerbEntry(
+        "plan", "planning", "PlanRequest",
         "Find the best machines to rent for a job.",
         {"planning.frontier.Frontier": Shown("plan.plan_page", report="plan_report.plan_report")},
     ),
-    Verb(
+    VerbEntry(
         "trace", "predicting", "TraceRequest",
         "Show the parameters, FLOP, memory traffic and layers of a training step.",
         {"workloads.summary.Trace": Shown("resources.trace_page")},
     ),
-    Verb(
-        "scaling", "predicting", "ScalingRequest",
+    VerbEntry(
+        "scaling", "planning", "ScalingRequest",
         "Predict step times of other placements from a few timings.",
         {"learning.scaling.answer.ScalingAnswer":
          Shown("learn.scaling_page", chart="charts.step_scaling_chart")},
     ),
-    Verb(
+    VerbEntry(
         "resources", "resources", "ResourcesRequest",
         "Predict resource usage over a step: bursts and idle gaps.",
         {"prediction.resources.consumption.ConsumptionAnswer":
          Shown("resources.resources_page", chart="charts.consumption_chart")},
     ),
-    Verb(
+    VerbEntry(
         "pair", "resources", "PairRequest",
         "Predict the slowdown of two jobs that share a device.",
         {"prediction.resources.pairing.PairAnswer":
          Shown("resources.pair_page", chart="charts.pair_chart")},
     ),
-    Verb(
+    VerbEntry(
         "converge", "learning", "ConvergeRequest",
         "Predict when a training run reaches its target metric.",
         {"convergence.forecast.Convergence": Shown("learn.converge_page", chart="charts.fan_chart")},
     ),
-    Verb(
+    VerbEntry(
         "measure", "measuring", "MeasureRequest",
         "Run a training command and measure its steps and resource usage.",
         {"serving.verbs.measuring.Measured": Shown("measure.measured_page", chart="charts.measured_chart")},
     ),
-    Verb(
+    VerbEntry(
         "campaign", "measuring", "CampaignRequest",
         "Run many short training experiments and store the results.",
         {
@@ -119,7 +116,7 @@ _VERBS = (
             "serving.verbs.measuring.CampaignAnswer": Shown("measure.campaign_page"),
         },
     ),
-    Verb(
+    VerbEntry(
         "calibrate", "calibrating", "CalibrateRequest",
         "Calibrate predictions with your own timings or this machine.",
         {
@@ -130,68 +127,68 @@ _VERBS = (
             "serving.verbs.calibrating.TraceLearned": Shown("calibrate.trace_learned_page"),
         },
     ),
-    Verb(
+    VerbEntry(
         "list_calibrations", "calibrating", "ListCalibrationsRequest",
         "List all calibrations.",
         {"serving.verbs.calibrating.CalibrationList": Shown("calibrate.calibration_list_page")},
         words="calibrate list",
     ),
-    Verb(
+    VerbEntry(
         "show_calibration", "calibrating", "CalibrationRequest",
         "Show a calibration and what it was fitted on.",
         {"serving.verbs.calibrating.CalibrationAnswer": Shown("calibrate.calibration_page")},
         words="calibrate show",
     ),
-    Verb(
+    VerbEntry(
         "forget_calibration", "calibrating", "CalibrationRequest",
         "Remove a calibration and its effect on predictions.",
         words="calibrate forget",
     ),
-    Verb(
+    VerbEntry(
         "export_calibration", "calibrating", "ExportCalibrationRequest",
         "Write a calibration to a portable file.",
         words="calibrate export",
     ),
-    Verb(
+    VerbEntry(
         "import_calibration", "calibrating", "ImportCalibrationRequest",
         "Validate and store a calibration file.",
         words="calibrate import",
     ),
-    Verb(
+    VerbEntry(
         "learn", "learning", "LearnRequest",
         "Fit regressions to your own timings, with out-of-sample validation.",
         {"learning.regression.learn.LearnAnswer": Shown("learn.learn_page", chart="charts.residuals_chart")},
     ),
-    Verb(
+    VerbEntry(
         "learn_layers", "learning", "LearnLayersRequest",
         "Fit one line t = b0 + b1 c per layer type to profiles, and predict whole networks.",
         {"learning.regression.layers.LayersAnswer": Shown("learn.layers_page")},
         words="learn layers",
     ),
-    Verb(
+    VerbEntry(
         "learn_resources", "learning", "LearnResourcesRequest",
         "Train the Inspector, which predicts bursts and idle gaps, on your runs.",
         {"serving.verbs.learning.ResourcesLearned": Shown("learn.resources_learned_page")},
         words="learn resources",
     ),
-    Verb(
+    VerbEntry(
         "profile", "measuring", "ProfileRequest",
         "Compare measured and predicted times of operators and layers.",
         {"measuring.profiling.comparison.Profile": Shown("measure.profile_page")},
     ),
-    Verb(
+    VerbEntry(
         "list_devices", "listing", "DevicesRequest",
         "List GPUs and CPUs with peak performance, memory and links.",
         {"serving.verbs.listing.DeviceList": Shown("facts.devices_page")},
         words="devices",
     ),
-    Verb(
+    VerbEntry(
         "list_models", "listing", "ModelsRequest",
         "List the models of the zoo and the supported model formats.",
         {"serving.verbs.listing.ModelList": Shown("facts.models_page")},
         words="models",
     ),
-    Verb(
+    VerbEntry(
         "list_links", "listing", "LinksRequest",
         "List links and networks with bandwidths and sources.",
         {
@@ -200,7 +197,7 @@ _VERBS = (
         },
         words="links",
     ),
-    Verb(
+    VerbEntry(
         "list_offers", "listing", "OffersRequest",
         "List rental prices of cloud machines.",
         {
@@ -209,27 +206,27 @@ _VERBS = (
         },
         words="offers",
     ),
-    Verb(
-        "guide", "predicting", "GuideRequest",
+    VerbEntry(
+        "guide", "planning", "GuideRequest",
         "Compare hardware for one or more models across batch sizes.",
         {"planning.guide.guide.Guide": Shown("guide.guide_page", report="guide.guide_report")},
     ),
-    Verb(
-        "rent_or_buy", "predicting", "RentOrBuyRequest",
+    VerbEntry(
+        "rent_or_buy", "planning", "RentOrBuyRequest",
         "Compute the break-even point between renting and buying.",
         {"planning.rent_or_buy.RentOrBuy": Shown("plan.rent_or_buy_page", chart="charts.cost_chart")},
     ),
-    Verb(
+    VerbEntry(
         "explain", "listing", "ExplainRequest",
         "Show all facts about a device, link, offer or source, with provenance.",
         {"facts.explanation.Explanation": Shown("facts.explain_page")},
     ),
-    Verb(
+    VerbEntry(
         "schedule", "scheduling", "ScheduleRequest",
         "Decide which jobs to run now, and forecast the rest.",
         {"scheduling.forecast.Schedule": Shown("schedule.schedule_page")},
     ),
-    Verb(
+    VerbEntry(
         "simulate", "scheduling", "SimulateRequest",
         "Simulate jobs on a cluster under one or more scheduling policies.",
         {
@@ -241,54 +238,54 @@ _VERBS = (
             ),
         },
     ),
-    Verb(
+    VerbEntry(
         "run", "scheduling", "RunRequest",
         "Run scheduled jobs on this machine, Ray or Slurm.",
         {"backends.answer.RealRun": Shown("schedule.run_page")},
     ),
-    Verb(
+    VerbEntry(
         "list_runs", "stored_runs", "ListRunsRequest",
         "List runs, the newest first.",
         {"serving.verbs.stored_runs.RunList": Shown("runs.run_list_page")},
         words="runs list",
     ),
-    Verb(
+    VerbEntry(
         "show_run", "stored_runs", "ShowRunRequest",
         "Show a run: steps, resources, prediction and measurement.",
         {"serving.verbs.stored_runs.RunDetails": Shown("runs.run_page")},
         words="runs show",
     ),
-    Verb(
+    VerbEntry(
         "compare_runs", "stored_runs", "CompareRunsRequest",
         "Compare runs side by side, with ratios to the first.",
         {"serving.verbs.stored_runs.RunComparison": Shown("runs.run_comparison_page")},
         words="runs compare",
     ),
-    Verb(
+    VerbEntry(
         "export_runs", "stored_runs", "ExportRunsRequest",
         "Write runs to a CSV, Parquet or JSON file.",
         {"serving.verbs.stored_runs.RunsExported": Shown("runs.exported_page")},
         words="runs export",
     ),
-    Verb(
+    VerbEntry(
         "import_runs", "stored_runs", "ImportRunsRequest",
         "Add the runs of a file to the store.",
         {"serving.verbs.stored_runs.RunsImported": Shown("runs.imported_page")},
         words="runs import",
     ),
-    Verb(
+    VerbEntry(
         "delete_runs", "stored_runs", "DeleteRunsRequest",
         "Delete runs from the store.",
         {"serving.verbs.stored_runs.RunsDeleted": Shown("runs.deleted_page")},
         words="runs delete",
     ),
-    Verb(
+    VerbEntry(
         "validate", "stored_runs", "ValidateRequest",
         "Compare predictions with your stored runs.",
         {"serving.verbs.stored_runs.ValidateAnswer": Shown("runs.validate_page")},
     ),
 )  # fmt: skip
-VERBS: dict[str, Verb] = {verb.name: verb for verb in _VERBS}
+VERBS: dict[str, VerbEntry] = {verb.name: verb for verb in _VERBS}
 """By name, in the order of `foretrain --help`."""
 
 FAMILIES: Mapping[str, tuple[str, str]] = {
@@ -328,9 +325,3 @@ def homes() -> dict[str, str]:
     requests = {each.request: f"serving.requests.{each.family}.{each.request}" for each in VERBS.values()}
     answers = {path.rpartition(".")[2]: path for verb in VERBS.values() for path in verb.answers}
     return {name: f"foretrain.{path}" for name, path in (requests | answers).items()}
-
-
-def command_of(request: type[Request]) -> str:
-    """The command that takes a request; of a part of one, the command it says itself."""
-    name = request.__name__
-    return request.PART_OF or next((each.command for each in VERBS.values() if each.request == name), name)

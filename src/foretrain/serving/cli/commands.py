@@ -26,7 +26,7 @@ from foretrain.serving.cli.frame import (
     write_file,
 )
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
-from foretrain.serving.table import FAMILIES, VERBS, Verb
+from foretrain.serving.table import FAMILIES, VERBS, VerbEntry
 
 if TYPE_CHECKING:
     from foretrain.jobs.predict import JobPrediction
@@ -48,13 +48,13 @@ def declared(word: str) -> Command | CommandFamily:
     return CommandFamily(commands, FAMILIES[word][1], alone)
 
 
-def command_of_verb(verb: Verb) -> Command:
+def command_of_verb(verb: VerbEntry) -> Command:
     """The command of a verb."""
     run = RUNS.get(verb.name) or partial(run_command, verb)
     return Command(verb.request_class, OUTPUTS.get(verb.name, Output), run)
 
 
-def run_command(verb: Verb, request: Request, output: Output) -> int:
+def run_command(verb: VerbEntry, request: Request, output: Output) -> int:
     """Call the verb, write the files asked for, and print the answer; returns the exit code."""
     from foretrain.answers import Infeasible
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from foretrain.decoding import build, options, read_mapping, values
 from foretrain.errors import InvalidData
-from foretrain.serving.table import VERBS, command_of
+from foretrain.serving.table import VERBS
 from foretrain.workloads.options import YAML_SUFFIXES
 
 
@@ -71,6 +71,12 @@ def workload_file_values(cls: type[Request], file: Path) -> dict[str, Any]:
             str(file), f"names another workload file ({content['model']}); it must name a model"
         )
     return checked
+
+
+def command_of(cls: type[Request]) -> str:
+    """The command that takes a request; of a part of one, the command it names itself."""
+    name = cls.__name__
+    return cls.PART_OF or next((each.command for each in VERBS.values() if each.request == name), name)
 
 
 def unread(cls: type[Request], key: str) -> str:

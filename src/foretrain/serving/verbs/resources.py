@@ -48,7 +48,7 @@ def pair(request: PairRequest, progress: Progress = no_progress) -> PairAnswer |
     >>> len(answer.jobs)
     2
     """
-    from foretrain.prediction.resources.consumption import pace_of
+    from foretrain.prediction.predict import pace_of
     from foretrain.prediction.resources.pairing import pair_answer
 
     if len(request.models) != 2:

@@ -14,11 +14,11 @@ from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.prediction.options import InputOptions
 from foretrain.serving.requests import request_from
 from foretrain.serving.requests.scheduling import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
+from foretrain.serving.verbs.planning import plan_strategies
 from foretrain.serving.verbs.predicting import (
     Progress,
     cost_model,
     no_progress,
-    plan_strategies,
     workload,
 )
 

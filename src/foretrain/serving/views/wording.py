@@ -6,8 +6,11 @@ import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from foretrain.serving.views.blocks import Notes
+if TYPE_CHECKING:
+    from foretrain.serving.views.blocks import Notes
+
 
 SPACE = "\u00a0"
 """Keeps a number and its unit on one line."""
@@ -59,6 +62,8 @@ def sentence(text: str) -> str:
 
 def notes(entries: Iterable[str], indent: int = 0) -> Notes:
     """Remarks of the core, with fields spelled as options."""
+    from foretrain.serving.views.blocks import Notes  # a JSON answer needs no blocks
+
     return Notes(tuple(as_flags(entry) for entry in entries), indent)
 
 
@@ -93,6 +98,4 @@ def _option_names() -> frozenset[str]:
 
     requests = {verb.request_class for verb in VERBS.values()}
     names = {each.name for cls in requests for each in options(cls) if not each.positional}
-    return frozenset(
-        names - {"predict"}
-    )  # in a text, that is the verb rather than an option of `learn layers`
+    return frozenset(names - {"predict"})  # the verb, not the option of `learn layers`
