@@ -7,7 +7,7 @@ what room is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.loop import Policy
-from foretrain.scheduling.options import Floats, Integers, NodeKind, OptionTable, Places
+from foretrain.scheduling.options import Floats, Integers, OptionTable, Places
 from foretrain.scheduling.outlook import Settings, Values, View, view_of
 from foretrain.scheduling.packing import Room, pack, room_of
+from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.state import State
 from foretrain.units import format_duration, format_money
 
@@ -53,22 +54,20 @@ def decision_of(state: State, view: View, choice: Integers, notes: tuple[str, ..
     rows = {name: row for row, name in enumerate(table.names)}
     chosen = [(name, int(table.useful[row, choice[row]])) for name, row in rows.items() if choice[row] >= 0]
 
-    def wider(name: str, kind: NodeKind, gpus: int, spare: int) -> Sequence[tuple[float, int]]:
+    def gains(name: str, node_type: str, gpus: int, spare: int) -> Iterator[tuple[float, int]]:
+        """USD that wider places of its kind of node save a job; the further GPUs are paid anyway."""
         row = rows[name]
-        now = values.run[row, choice[row]]
-        paid = places.usd[table.useful[row, choice[row]]]
-        moves = []
+        now, here = values.run[row, choice[row]], table.useful[row, choice[row]]
         for position, place in enumerate(table.useful[row]):
-            more = int(places.gpus[place])
-            if place < 0 or places.kinds[places.kind[place]] is not kind or places.nodes[place] > 1:
+            wider = Configuration(node_type, int(places.gpus[place]))
+            if place < 0 or places.group[place] != places.group[here] or wider not in places.types_of[place]:
                 continue
-            if gpus < more <= gpus + spare:
-                gain = now - values.run[row, position] + (places.usd[place] - paid) * values.until
+            if gpus < wider.gpus <= gpus + spare and wider in state.jobs[name].job.seconds:
+                gain = now - values.run[row, position] + (places.usd[place] - places.usd[here]) * values.until
                 if gain > 1e-9:
-                    moves.append((float(gain), more))
-        return moves
+                    yield float(gain), wider.gpus
 
-    packing = pack(state, places, chosen, wider)
+    packing = pack(state, places, chosen, gains)
     return Decision(
         packing.loads, wake_at=_wake_at(state, view, choice), notes=notes, reasons=_reasons(view, choice)
     )
