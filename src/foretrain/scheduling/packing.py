@@ -309,6 +309,7 @@ class Packing:
         """Put a job on a place, a number of GPUs of one kind; it is `left_out` where there is no room."""
         kind, gpus = places.kinds[int(places.kind[place])], int(places.gpus[place])
         family: Family = (kind.group, kind.types)
+        types: tuple[str, ...]
         if places.nodes[place] > 1:
             types = (places.types_of[place][0].node_type,)
         else:
