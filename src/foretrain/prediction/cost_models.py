@@ -40,6 +40,7 @@ from foretrain.prediction.operators.pricing import (
     operator_models,
     price_all,
 )
+from foretrain.probability import Z90
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
@@ -48,8 +49,6 @@ WAITING = "waiting for launches"
 WHOLE = "whole step"
 _SMALL = 0.1
 """Share of the roofline below which an operator is bound by its start-up."""
-_P90_SCORE = 1.2816
-"""Standard deviations from the median to the 90th percentile of a normal distribution."""
 NO_HOST = HostModel(
     forward_seconds=0.0,
     library_seconds=0.0,
@@ -302,7 +301,7 @@ def narrow(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
     if evidence.spread is not None:
         quantiles = Estimate("s", tuple(parts)).quantiles
         width = (quantiles.p90 - quantiles.p10) / 2
-        target = quantiles.p50 * np.sinh(_P90_SCORE * evidence.spread)
+        target = quantiles.p50 * np.sinh(Z90 * evidence.spread)
         factor = min(1.0, float(target) / width) if width > 0 else 1.0
     return tuple(
         replace(part, below=min(part.below * factor, part.value), above=part.above * factor) for part in parts
