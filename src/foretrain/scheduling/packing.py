@@ -60,7 +60,7 @@ class Packing:
         self._kinds = {(kind.group, name): kind.types for kind in kinds for name in kind.types}
         self._free_nodes = [state.available(index) for index in range(len(fleet.groups))]
         self._groups_of: dict[str, list[int]] = {name: [] for name in fleet.types}
-        # Groups with few types first: they are of no use to other jobs, an elastic group is.
+        # Groups with few types first: a group of many types also suits jobs that need another one.
         for index, group in sorted(enumerate(fleet.groups), key=lambda each: len(each[1].types)):
             for name in group.types:
                 self._groups_of[name].append(index)
