@@ -18,7 +18,7 @@ from foretrain.estimates import Estimate
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
 from foretrain.prediction.advice.remedies import MemoryRemedy, layout_text, remedies
-from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of, resize
+from foretrain.prediction.advice.scaling_curve import ResizedStep, ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
@@ -175,18 +175,18 @@ def _answer(kind: type[AnyPrediction], scenario: Scenario, outcome: Evaluation |
     """The answer for equal nodes, with what would change it."""
     ranking = outcome if isinstance(outcome, Ranking) else None
     now = outcome.best if isinstance(outcome, Ranking) else outcome
-    is_batch_fixed = scenario.parallelism.global_batch is not None
+    resized = ResizedStep(now, scenario.parallelism.global_batch is not None)
     largest = _largest_batch(now)
     fitting: tuple[MemoryRemedy, ...] = ()
     changes: tuple[Advice, ...] = ()
     scaling: ScalingCurve | None = None
     if scenario.advice:
         if now.memory.fits:
-            changes = advice(now, is_batch_fixed, largest)
+            changes = advice(resized, largest)
         else:  # remedies have no gain: there is no step that fits to compare them with
             fitting = remedies(now, largest)
             changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
-        scaling = curve_of(now, is_batch_fixed) if now.configuration.layout.devices > 1 else None
+        scaling = curve_of(resized) if now.configuration.layout.devices > 1 else None
     memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)
     return _prediction(kind, scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
 
