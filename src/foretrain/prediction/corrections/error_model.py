@@ -58,7 +58,7 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import load_calibration
 from foretrain.prediction.cost_models import PricedStep
 from foretrain.prediction.operators.listing import KINDS, Floats
 from foretrain.probability import Z90
@@ -413,8 +413,7 @@ class SizeSpreads:
 @cache
 def size_spreads() -> SizeSpreads:
     """The shipped calibration."""
-    raw = calibration_content(SIZES_FILE)
-    return SizeSpreads(**raw["spreads"])
+    return load_calibration(SizeSpreads, SIZES_FILE, "spreads")
 
 
 def correct_at_size(
