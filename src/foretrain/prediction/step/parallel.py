@@ -151,7 +151,7 @@ def parallel_step(
             "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
             "placements"
         )
-    whole = replace(_divide(executed, _dividing(layout)), micro_batches=micro_batches)
+    whole = replace(_divide(executed, _model_parallel(layout)), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
     times = with_launched_exchanges(call_times(step), whole, step)
     times = replication(layout).call_times(times, whole, layout)
@@ -163,7 +163,7 @@ def _divide(executed: ExecutedGraph, layout: Layout) -> Program:
     return divide_step(executed, layout)
 
 
-def _dividing(layout: Layout) -> Layout:
+def _model_parallel(layout: Layout) -> Layout:
     """What of a layout divides layers: layouts that differ in stages and replicas share the same program."""
     return replace(layout, name="", pipeline=1, data=1, shard=1, zero_stage=0)
 
