@@ -111,7 +111,7 @@ def _centred(shared: Mapping[str, float], mean: Floats, contention: Mapping[str,
 def merged(parts: Sequence[CollectiveCalibration]) -> CollectiveCalibration:
     """Several technologies in one calibration."""
     return CollectiveCalibration(
-        {name: value for part in parts for name, value in part.behaviours.items()},
+        {name: value for part in parts for name, value in part.technologies.items()},
         {name: value for part in parts for name, value in part.links.items()},
     )
 
@@ -166,7 +166,7 @@ def network_for(block: Block, learned: CollectiveCalibration) -> Network:
     network = network_of(block.machine, learned=learned)
     tier = network.intra
     assert tier is not None
-    contention = learned.behaviours[technology(tier.kind)].contention
+    contention = learned.technologies[technology(tier.kind)].contention
     own = learned.link(tier.kind, tier.link).contention
     tier = replace(
         tier,

@@ -286,26 +286,6 @@ class Graph:
         return any(self.buffers[buffer].role in _WEIGHTS for buffer in call.reads)
 
 
-_SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
-
-
-def state_bytes(graph: Graph) -> float:
-    """Parameters, buffers and optimizer state of the whole model on the device."""
-    saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
-    return float(sum(graph.buffer_bytes(index) for index in saved))
-
-
-def checkpoint_bytes(graph: Graph) -> float:
-    """Size of a checkpoint: all state, or without the parameters that are frozen, which never change."""
-    frozen = sum(
-        graph.buffer_bytes(index)
-        for index, buffer in enumerate(graph.buffers)
-        if buffer.role is Role.PARAMETER and buffer.name not in graph.trained_names
-    )
-    on_host = graph.offloaded_state_bytes_per_parameter * graph.trainable_parameters
-    return state_bytes(graph) - frozen + on_host
-
-
 Derived = TypeVar("Derived")
 
 
@@ -341,3 +321,25 @@ def once_per_structure(derive: Callable[[Structure], Derived]) -> Callable[[Stru
         return result
 
     return remembered
+
+
+_SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
+
+
+@once_per_graph
+def state_bytes(graph: Graph) -> float:
+    """Parameters, buffers and optimizer state of the whole model on the device."""
+    saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
+    return float(sum(graph.buffer_bytes(index) for index in saved))
+
+
+@once_per_graph
+def checkpoint_bytes(graph: Graph) -> float:
+    """Size of a checkpoint: all state, or without the parameters that are frozen, which never change."""
+    frozen = sum(
+        graph.buffer_bytes(index)
+        for index, buffer in enumerate(graph.buffers)
+        if buffer.role is Role.PARAMETER and buffer.name not in graph.trained_names
+    )
+    on_host = graph.offloaded_state_bytes_per_parameter * graph.trainable_parameters
+    return state_bytes(graph) - frozen + on_host

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.plain_allocator import simulate_plainly
 
 from foretrain.prediction.memory.allocator import EMPTY_CACHE, FREE, RELEASE, Event, simulate_steps
 from foretrain.prediction.memory.first_steps import Timetable, exchange_steps, first_steps
@@ -11,7 +12,6 @@ from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import graph_of
-from tests.support.plain_allocator import simulate_plainly
 
 OPTIONS = (
     MemoryOptions(),

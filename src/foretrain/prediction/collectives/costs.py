@@ -144,7 +144,7 @@ def _present(tier: Tier | None, where: str) -> Tier:
 
 def _medium(tier: Tier, group: Group, clock_hertz: float, learned: CollectiveCalibration) -> Medium:
     kind = technology(tier.kind)
-    behaviour = learned.behaviours[kind]
+    behaviour = learned.technologies[kind]
     cycle = learned.link(tier.kind, tier.link).pace / clock_hertz
     active = group.per_node * group.concurrent
     rate = tier.bytes_per_second_among(group.per_node, active)

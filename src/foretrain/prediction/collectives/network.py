@@ -42,11 +42,13 @@ from statistics import fmean, quantiles
 from typing import Any
 
 from foretrain.errors import InvalidRequest, MissingData
+from foretrain.estimates import Quantiles
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware, Node, nodes
 from foretrain.facts.links import Link, link, links, planned_share, topologies
 from foretrain.facts.sheets import FactKind
+from foretrain.persisted import restore
 from foretrain.units import GBIT
 
 FILE = "collectives.json"
@@ -92,26 +94,18 @@ class LinkFit:
     contention: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class LinkSpread:
-    """Quantiles of measured / predicted."""
-
-    p10: float
-    p90: float
-
-
 @dataclass(frozen=True, eq=False)
 class CollectiveCalibration:
     """Technologies, measured links, and quantiles of measured / predicted for measured and other links."""
 
-    behaviours: Mapping[str, Behaviour]
+    technologies: Mapping[str, Behaviour]
     links: Mapping[str, LinkFit]
-    measured: Mapping[str, LinkSpread] = field(default_factory=dict)
-    unmeasured: Mapping[str, LinkSpread] = field(default_factory=dict)
+    measured: Mapping[str, Quantiles] = field(default_factory=dict)
+    unmeasured: Mapping[str, Quantiles] = field(default_factory=dict)
 
     def link(self, kind: str, link_id: str) -> LinkFit:
         """The fit of a link; the mean of its technology if it was not measured."""
-        behaviour = self.behaviours[technology(kind)]
+        behaviour = self.technologies[technology(kind)]
         return self.links.get(link_id) or LinkFit(behaviour.share, 1.0, behaviour.in_switch_share)
 
     def is_measured(self, link_id: str, topology: str) -> bool:
@@ -119,12 +113,11 @@ class CollectiveCalibration:
         shared = topologies().find(topology)
         return link_id in self.links and (shared is None or shared.has_peers)
 
-    def spread(self, kind: str, link_id: str, topology: str) -> LinkSpread:
+    def spread(self, kind: str, link_id: str, topology: str) -> Quantiles:
         """Quantiles of measured / predicted for a link; without peer access those among such hosts."""
         shared = topologies().find(topology)
         if shared is not None and not shared.has_peers:
-            among = unseen_spread(dict(enumerate(shared.exponents)))
-            return LinkSpread(among["p10"], among["p90"])
+            return restore(Quantiles, unseen_spread(dict(enumerate(shared.exponents))))
         known = self.measured if self.is_measured(link_id, topology) else self.unmeasured
         return known[technology(kind)]
 
@@ -153,21 +146,7 @@ def calibration() -> CollectiveCalibration:
 
 def read(content: Mapping[str, Any]) -> CollectiveCalibration:
     """A calibration from the content of its file."""
-    return CollectiveCalibration(
-        behaviours={name: Behaviour(**values) for name, values in content["technologies"].items()},
-        links={
-            name: LinkFit(
-                values["share"], values["pace"], values["in_switch_share"], values.get("contention", {})
-            )
-            for name, values in content["links"].items()
-        },
-        measured={name: _spread(values) for name, values in content["spread"]["measured"].items()},
-        unmeasured={name: _spread(values) for name, values in content["spread"]["unmeasured"].items()},
-    )
-
-
-def _spread(values: Mapping[str, float]) -> LinkSpread:
-    return LinkSpread(values["p10"], values["p90"])
+    return restore(CollectiveCalibration, {**content, **content["spread"]}, FILE)
 
 
 Links = Mapping[tuple[int, int], int]
@@ -522,7 +501,7 @@ def _flow_note(flow: float | None) -> str:
 
 
 def _inside_tier(selected: _Selected, hardware: Hardware, known: CollectiveCalibration) -> Tier:
-    behaviour = known.behaviours[technology(selected.kind)]
+    behaviour = known.technologies[technology(selected.kind)]
     fit = known.link(selected.kind, selected.link_id)
     sums = selected.link_id in links() and link(selected.link_id).sums_in_switch
     second = 1 / clock_hertz(hardware.device)
@@ -559,7 +538,7 @@ def _outside_tier(selected: _Selected, hardware: Hardware, known: CollectiveCali
     node = card.achievable_bytes_per_second_per_direction * selected.count
     payload = card.achievable_bytes_per_second_per_direction / selected.nominal_bytes_per_second
     flow = None if selected.flow_bytes_per_second is None else selected.flow_bytes_per_second * payload
-    startup = known.behaviours[NETWORK].startup_cycles / clock_hertz(hardware.device)
+    startup = known.technologies[NETWORK].startup_cycles / clock_hertz(hardware.device)
     ring = node if flow is None else min(node, flow)
     return Tier(
         name=selected.link_id if selected.count == 1 else f"{selected.count} x {selected.link_id}",

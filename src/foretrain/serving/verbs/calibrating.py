@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from foretrain.answers import Answer
+from foretrain.answers import Answer, Infeasible
 from foretrain.encoding import encode
 from foretrain.errors import BackendFailed, ForetrainError, InvalidData, InvalidRequest, MissingData
 from foretrain.serving.requests.calibrate import (
@@ -220,7 +220,8 @@ class TimingsLearned(Answer):
 def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
     """Store the timings of a CSV file; of a line that cannot be right nothing is stored."""
     from foretrain.measuring.step_timings import read_timings
-    from foretrain.prediction.corrections.timings import measurements_file, remember
+    from foretrain.prediction.corrections.files import measurements_file
+    from foretrain.prediction.corrections.timings import remember
 
     steps = []
     for timing in read_timings(file):
@@ -244,9 +245,10 @@ def _predicted(timing: StepTiming, file: Path) -> MeasuredStep:
 def _uncorrected(of: TimedConfiguration) -> StepError:
     """The step of a configuration, predicted without any measurement of the user."""
     from foretrain.prediction.cost_models import OperatorCostModel
-    from foretrain.prediction.predict import evaluate_scenario
+    from foretrain.prediction.predict import pace_of
     from foretrain.prediction.scenario import whole_error
-    from foretrain.serving.requests import PredictRequest, request_from
+    from foretrain.serving.requests.given import request_from
+    from foretrain.serving.requests.predict import PredictRequest
     from foretrain.serving.verbs.predicting import scenario
 
     asked = {**asdict(of), "on": of.device if of.devices == "1" else f"{of.device}:{of.devices}"}
@@ -256,7 +258,10 @@ def _uncorrected(of: TimedConfiguration) -> StepError:
         PredictRequest, {name: value for name, value in asked.items() if value is not None}
     )
     uncorrected = replace(scenario(request), cost_model=OperatorCostModel())
-    return whole_error(evaluate_scenario(uncorrected), of.model)
+    pace = pace_of(uncorrected)
+    if isinstance(pace, Infeasible):
+        raise InvalidRequest(str(pace))
+    return whole_error(pace, of.model)
 
 
 @final

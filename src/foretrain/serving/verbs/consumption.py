@@ -11,8 +11,8 @@ from foretrain.answers import Infeasible
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.serving.requests import PairRequest, ResourcesRequest, request_from
-from foretrain.serving.requests.resources import CHANGES
+from foretrain.serving.requests.given import request_from
+from foretrain.serving.requests.resources import CHANGES, PairRequest, ResourcesRequest
 from foretrain.serving.verbs.predicting import Progress, no_progress, topology, workload
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def resources(
 
 def pair(request: PairRequest, progress: Progress = no_progress) -> PairAnswer | Infeasible:
     """Whether two jobs share a device and a link well."""
-    from foretrain.prediction.resources.consumption import pace_of
+    from foretrain.prediction.predict import pace_of
     from foretrain.prediction.resources.pairing import pair_answer
 
     if len(request.models) != 2:
