@@ -12,7 +12,7 @@ from foretrain.prediction.memory.allocator import (
     FREE,
     RELEASE,
     Event,
-    Steps,
+    StepEvents,
     one_step,
     peak_requested_bytes,
     rounded_bytes,
@@ -179,7 +179,7 @@ def test_steps_take_what_they_take_event_by_event(
         for step in steps
         for event in step
     ]
-    arrays = Steps(len(sizes), tuple(np.array(step, np.int64) for step in steps))
+    arrays = StepEvents(len(sizes), tuple(np.array(step, np.int64) for step in steps))
     assert simulate_steps(arrays, np.array(sizes), capacity) == simulate_plainly(events, capacity)
 
 

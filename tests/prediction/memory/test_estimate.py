@@ -14,7 +14,7 @@ from torch import nn
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.memory import estimate
-from foretrain.prediction.memory.allocator import Footprint, Integers, Steps, simulate_steps
+from foretrain.prediction.memory.allocator import Footprint, Integers, StepEvents, simulate_steps
 from foretrain.prediction.memory.estimate import (
     CommunicatorSize,
     ContextSize,
@@ -246,7 +246,7 @@ def test_few_batches_are_simulated_to_find_the_largest(monkeypatch: pytest.Monke
     small = replace(device("a100-sxm-40gb"), sheet=device("gtx1060-6gb").sheet)
     simulated, tried = [], []
 
-    def counted(steps: Steps, sizes: Integers, capacity_bytes: float | None = None) -> Footprint:
+    def counted(steps: StepEvents, sizes: Integers, capacity_bytes: float | None = None) -> Footprint:
         simulated.append(capacity_bytes)
         return simulate_steps(steps, sizes, capacity_bytes)
 

@@ -50,7 +50,7 @@ Event = tuple[int, int]
 """(key, bytes) allocates `bytes` under `key`; (key, FREE) frees them. Keys may be reused."""
 
 EMPTY_CACHE = -(1 << 62)
-"""Among the events of `Steps`: release segments that are entirely free."""
+"""Among the events of `StepEvents`: release segments that are entirely free."""
 
 Integers = NDArray[np.int64]
 
@@ -73,7 +73,7 @@ class Footprint:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class StepEvents:
     """The events of consecutive steps on allocations 0, 1, ..., whatever their sizes.
 
     k allocates allocation k, ~k frees it (and does nothing if it is not live).
@@ -111,7 +111,7 @@ class Steps:
         return np.flatnonzero(last == 1)
 
 
-def peak_requested_bytes(steps: Steps, sizes: Integers) -> int:
+def peak_requested_bytes(steps: StepEvents, sizes: Integers) -> int:
     """The most bytes of requests at one time, rounded to blocks: no allocator does with less.
 
     It takes a fiftieth of the time of a simulation.
@@ -120,7 +120,7 @@ def peak_requested_bytes(steps: Steps, sizes: Integers) -> int:
     return int(requested.max(initial=0)) * MIN_BLOCK_BYTES
 
 
-def simulate_steps(steps: Steps, sizes: Integers, capacity_bytes: float | None = None) -> Footprint:
+def simulate_steps(steps: StepEvents, sizes: Integers, capacity_bytes: float | None = None) -> Footprint:
     """Run steps with allocations of `sizes` bytes on an empty allocator, up to the first that fails."""
     blocks = _blocks(sizes)
     of_event, releases = blocks[steps.keys], steps.events == EMPTY_CACHE
@@ -161,7 +161,7 @@ def simulate(events: Iterable[Event], capacity_bytes: float | None = None) -> Fo
     return replace(footprint, live_at_peak=tuple(keys[each] for each in footprint.live_at_peak))
 
 
-def one_step(events: Sequence[Event]) -> tuple[Steps, Integers]:
+def one_step(events: Sequence[Event]) -> tuple[StepEvents, Integers]:
     """Events one by one as a step, and the sizes of its allocations: each has a number of its own."""
     sizes = np.array([size for _, size in events if size >= 0], np.int64)
     numbers = iter(range(len(sizes)))
@@ -173,7 +173,7 @@ def one_step(events: Sequence[Event]) -> tuple[Steps, Integers]:
             order.append(current[key])
         else:
             order.append(EMPTY_CACHE if size == RELEASE else ~current.get(key, len(sizes)))
-    return Steps(len(sizes), (np.array(order, np.int64),)), sizes
+    return StepEvents(len(sizes), (np.array(order, np.int64),)), sizes
 
 
 def rounded_bytes(size: int) -> int:

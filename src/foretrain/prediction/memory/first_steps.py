@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.prediction.memory.allocator import EMPTY_CACHE, Footprint, Integers, Steps
+from foretrain.prediction.memory.allocator import EMPTY_CACHE, Footprint, Integers, StepEvents
 from foretrain.prediction.memory.lifetimes import USES, Allocations, TensorLifetimes
 from foretrain.prediction.strategies.program import MemoryOptions
 
@@ -29,7 +29,7 @@ _REMEMBERED = 16
 class Timetable(NamedTuple):
     """Allocations with their sizes and uses, and the events that allocate and free them."""
 
-    steps: Steps
+    steps: StepEvents
     sizes: Integers
     uses: Integers
 
@@ -66,10 +66,10 @@ def exchange_steps(lifetimes: TensorLifetimes) -> Timetable:
     given = lifetimes.communication
     keys = np.arange(len(given))
     events = _in_order([(given.starts, keys)], [(given.ends, ~keys)])
-    return _timetable(Steps(len(given), (events,)), (given,))
+    return _timetable(StepEvents(len(given), (events,)), (given,))
 
 
-def _timetable(steps: Steps, groups: Sequence[Allocations]) -> Timetable:
+def _timetable(steps: StepEvents, groups: Sequence[Allocations]) -> Timetable:
     sizes, uses = ([getattr(group, column) for group in groups] for column in ("bytes", "uses"))
     return Timetable(steps, np.concatenate(sizes), np.concatenate(uses))
 
@@ -87,7 +87,7 @@ def _steps_of_training(
     tuned: frozenset[int],
     keeps_gradients: bool,
     loads: bool,
-) -> Steps:
+) -> StepEvents:
     """The order of events: numbers of allocations by group, first and last calls of those that have some."""
     bounds = np.cumsum(counts)
     numbers = np.split(np.arange(bounds[-1]), bounds[:-1])
@@ -114,7 +114,7 @@ def _steps_of_training(
         new, old = (batch, next_batch) if step % 2 == 0 else (next_batch, batch)
         loaded = [new, ~old] if loads else []
         events.append(np.concatenate([resident, *loaded, first] if step == 0 else [*loaded, later]))
-    return Steps(int(bounds[-1]), tuple(events))
+    return StepEvents(int(bounds[-1]), tuple(events))
 
 
 _AtCalls = Sequence[tuple[Integers, Integers]]
