@@ -15,7 +15,7 @@ from pathlib import Path
 
 from foretrain.decoding import Option, options
 from foretrain.serving import python
-from foretrain.serving.requests import Request
+from foretrain.serving.requests.base import Request
 
 FILE = Path(python.__file__).with_name("keywords.py")
 WIDTH = 106

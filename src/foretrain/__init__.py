@@ -154,24 +154,6 @@ if TYPE_CHECKING:
         trace,
         validate,
     )
-    from foretrain.serving.requests import (
-        ConvergeRequest,
-        DevicesRequest,
-        ExplainRequest,
-        GuideRequest,
-        LearnRequest,
-        LinksRequest,
-        ModelsRequest,
-        OffersRequest,
-        PlanRequest,
-        PredictRequest,
-        RentOrBuyRequest,
-        RunRequest,
-        ScalingRequest,
-        ScheduleRequest,
-        SimulateRequest,
-        TraceRequest,
-    )
     from foretrain.serving.requests.calibrate import (
         CalibrateRequest,
         CalibrationRequest,
@@ -179,8 +161,22 @@ if TYPE_CHECKING:
         ImportCalibrationRequest,
         ListCalibrationsRequest,
     )
-    from foretrain.serving.requests.learn import LearnLayersRequest, LearnResourcesRequest
+    from foretrain.serving.requests.facts import (
+        DevicesRequest,
+        ExplainRequest,
+        LinksRequest,
+        ModelsRequest,
+        OffersRequest,
+    )
+    from foretrain.serving.requests.learn import (
+        ConvergeRequest,
+        LearnLayersRequest,
+        LearnRequest,
+        LearnResourcesRequest,
+    )
     from foretrain.serving.requests.measure import CampaignRequest, MeasureRequest, ProfileRequest
+    from foretrain.serving.requests.plan import GuideRequest, PlanRequest, RentOrBuyRequest, ScalingRequest
+    from foretrain.serving.requests.predict import PredictRequest, TraceRequest
     from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
     from foretrain.serving.requests.runs import (
         CompareRunsRequest,
@@ -191,6 +187,7 @@ if TYPE_CHECKING:
         ShowRunRequest,
         ValidateRequest,
     )
+    from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
     from foretrain.serving.verbs.calibrating import (
         CalibrationAnswer,
         CalibrationList,
@@ -374,7 +371,7 @@ _HOMES = {
     "converge": "foretrain.serving.python.converge",
     "learn": "foretrain.serving.python.learn",
     "LearnAnswer": "foretrain.learning.regression.learn.LearnAnswer",
-    "LearnRequest": "foretrain.serving.requests.LearnRequest",
+    "LearnRequest": "foretrain.serving.requests.learn.LearnRequest",
     "LearnedModel": "foretrain.learning.regression.model.LearnedModel",
     "load_model": "foretrain.learning.regression.model.load",
     "price_jobs": "foretrain.learning.regression.cost_model.price_jobs",
@@ -383,20 +380,20 @@ _HOMES = {
     "simulate": "foretrain.serving.python.simulate",
     "schedule": "foretrain.serving.python.schedule",
     "run": "foretrain.serving.python.run",
-    "SimulateRequest": "foretrain.serving.requests.SimulateRequest",
-    "ScheduleRequest": "foretrain.serving.requests.ScheduleRequest",
-    "RunRequest": "foretrain.serving.requests.RunRequest",
+    "SimulateRequest": "foretrain.serving.requests.schedule.SimulateRequest",
+    "ScheduleRequest": "foretrain.serving.requests.schedule.ScheduleRequest",
+    "RunRequest": "foretrain.serving.requests.schedule.RunRequest",
     "Outcome": "foretrain.scheduling.accounting.Outcome",
     "Comparison": "foretrain.scheduling.accounting.Comparison",
     "Schedule": "foretrain.scheduling.forecast.Schedule",
     "RealRun": "foretrain.backends.answer.RealRun",
-    "PredictRequest": "foretrain.serving.requests.PredictRequest",
-    "PlanRequest": "foretrain.serving.requests.PlanRequest",
-    "TraceRequest": "foretrain.serving.requests.TraceRequest",
-    "GuideRequest": "foretrain.serving.requests.GuideRequest",
-    "ConvergeRequest": "foretrain.serving.requests.ConvergeRequest",
-    "ScalingRequest": "foretrain.serving.requests.ScalingRequest",
-    "RentOrBuyRequest": "foretrain.serving.requests.RentOrBuyRequest",
+    "PredictRequest": "foretrain.serving.requests.predict.PredictRequest",
+    "PlanRequest": "foretrain.serving.requests.plan.PlanRequest",
+    "TraceRequest": "foretrain.serving.requests.predict.TraceRequest",
+    "GuideRequest": "foretrain.serving.requests.plan.GuideRequest",
+    "ConvergeRequest": "foretrain.serving.requests.learn.ConvergeRequest",
+    "ScalingRequest": "foretrain.serving.requests.plan.ScalingRequest",
+    "RentOrBuyRequest": "foretrain.serving.requests.plan.RentOrBuyRequest",
     "JobPrediction": "foretrain.jobs.predict.JobPrediction",
     "Prediction": "foretrain.prediction.answer.Prediction",
     "Frontier": "foretrain.planning.frontier.Frontier",
@@ -430,11 +427,11 @@ _HOMES = {
     "list_links": "foretrain.serving.python.list_links",
     "list_models": "foretrain.serving.python.list_models",
     "explain": "foretrain.serving.python.explain",
-    "DevicesRequest": "foretrain.serving.requests.DevicesRequest",
-    "OffersRequest": "foretrain.serving.requests.OffersRequest",
-    "LinksRequest": "foretrain.serving.requests.LinksRequest",
-    "ModelsRequest": "foretrain.serving.requests.ModelsRequest",
-    "ExplainRequest": "foretrain.serving.requests.ExplainRequest",
+    "DevicesRequest": "foretrain.serving.requests.facts.DevicesRequest",
+    "OffersRequest": "foretrain.serving.requests.facts.OffersRequest",
+    "LinksRequest": "foretrain.serving.requests.facts.LinksRequest",
+    "ModelsRequest": "foretrain.serving.requests.facts.ModelsRequest",
+    "ExplainRequest": "foretrain.serving.requests.facts.ExplainRequest",
     "DeviceList": "foretrain.serving.verbs.listing.DeviceList",
     "OfferList": "foretrain.serving.verbs.listing.OfferList",
     "LinkList": "foretrain.serving.verbs.listing.LinkList",

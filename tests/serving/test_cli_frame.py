@@ -20,7 +20,7 @@ from foretrain.decoding import TEXT, option
 from foretrain.errors import BackendFailed
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, click_command
 from foretrain.serving.rendering.terminal import fitting, round_ticks
-from foretrain.serving.requests import Request
+from foretrain.serving.requests.base import Request
 from foretrain.serving.views.blocks import Column
 
 Run = Callable[..., CompletedProcess[str]]

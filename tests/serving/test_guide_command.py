@@ -13,7 +13,8 @@ import pytest
 from tests.serving.test_cli_frame import ANSI, BOX, on_a_terminal
 
 from foretrain.errors import InvalidRequest
-from foretrain.serving.requests import GuideRequest, request_from
+from foretrain.serving.requests.given import request_from
+from foretrain.serving.requests.plan import GuideRequest
 
 Run = Callable[..., CompletedProcess[str]]
 SMALL = ("guide", "mnist-cnn", "--on", "t4,t4:2", "--batch", "32..128")

@@ -21,7 +21,7 @@ from foretrain.serving.cli import app as cli
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.cli.terminal import print_answer
 from foretrain.serving.rendering.html import document
-from foretrain.serving.requests import Request
+from foretrain.serving.requests.base import Request
 from foretrain.serving.views import report_of
 from foretrain.serving.views.blocks import Page, Sentence
 

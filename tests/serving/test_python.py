@@ -15,20 +15,21 @@ from scripts import write_keywords
 
 import foretrain as ft
 from foretrain.decoding import options
-from foretrain.serving import python, requests
+from foretrain.serving import python
+from foretrain.serving.requests.base import Request
 
 Run = Callable[..., CompletedProcess[str]]
 VERBS = {
-    "predict": requests.PredictRequest,
-    "plan": requests.PlanRequest,
-    "trace": requests.TraceRequest,
-    "guide": requests.GuideRequest,
-    "converge": requests.ConvergeRequest,
-    "scaling": requests.ScalingRequest,
-    "learn": requests.LearnRequest,
-    "rent_or_buy": requests.RentOrBuyRequest,
-    "simulate": requests.SimulateRequest,
-    "schedule": requests.ScheduleRequest,
+    "predict": ft.PredictRequest,
+    "plan": ft.PlanRequest,
+    "trace": ft.TraceRequest,
+    "guide": ft.GuideRequest,
+    "converge": ft.ConvergeRequest,
+    "scaling": ft.ScalingRequest,
+    "learn": ft.LearnRequest,
+    "rent_or_buy": ft.RentOrBuyRequest,
+    "simulate": ft.SimulateRequest,
+    "schedule": ft.ScheduleRequest,
 }
 PLANNED: dict[str, Any] = {"samples": 60_000, "epochs": 100, "gpu": "t4", "cloud": "aws"}
 
@@ -77,7 +78,7 @@ def test_type_checkers_and_editors_see_the_present_options() -> None:
 
 
 @pytest.mark.parametrize(("verb", "request_class"), VERBS.items())
-def test_help_says_what_every_keyword_means(verb: str, request_class: type[requests.Request]) -> None:
+def test_help_says_what_every_keyword_means(verb: str, request_class: type[Request]) -> None:
     documented = inspect.getdoc(getattr(ft, verb)) or ""
     own = {"loss"} if verb in ("predict", "plan", "trace") else set()  # of a module, beside the option
     for each in options(request_class):
@@ -89,7 +90,7 @@ def test_loss_is_a_function_of_a_module_or_the_option() -> None:
 
 
 @pytest.mark.parametrize(("verb", "request_class"), VERBS.items())
-def test_keywords_are_the_options(verb: str, request_class: type[requests.Request]) -> None:
+def test_keywords_are_the_options(verb: str, request_class: type[Request]) -> None:
     parameters = inspect.signature(getattr(ft, verb)).parameters
     declared = {each.name for each in options(request_class) if not each.positional}
     assert declared <= set(parameters)

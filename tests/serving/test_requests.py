@@ -14,16 +14,11 @@ from hypothesis import strategies as st
 from foretrain.decoding import options, parse_mapping, values
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData
 from foretrain.panels import PANELS
-from foretrain.serving.requests import (
-    REQUESTS,
-    GuideModel,
-    PlanRequest,
-    PredictRequest,
-    Request,
-    TraceRequest,
-    request_from,
-    workload_file_values,
-)
+from foretrain.serving.requests.base import Request
+from foretrain.serving.requests.by_verb import REQUESTS
+from foretrain.serving.requests.given import request_from, workload_file_values
+from foretrain.serving.requests.plan import GuideModel, PlanRequest
+from foretrain.serving.requests.predict import PredictRequest, TraceRequest
 from foretrain.serving.verbs.predicting import workload
 from foretrain.workloads.requests import workload_of
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretrain.answers import Infeasible
 from foretrain.encoding import encode
-from foretrain.jobs.epochs import Epoch, epoch_of
-from foretrain.jobs.job import Job, evaluate_each_epoch, job_of
-from foretrain.jobs.length import steps_of, with_staleness
 from foretrain.jobs.options import JobOptions, LengthOptions
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict_as
 from foretrain.prediction.scenario import Scenario, refuse_unread_links
 from foretrain.units import format_duration, format_money
+
+if TYPE_CHECKING:  # a step alone needs neither epochs nor jobs
+    from foretrain.jobs.epochs import Epoch
+    from foretrain.jobs.job import Job
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,12 @@ def predict_job(
     prediction = predict_as(JobPrediction, scenario)
     if isinstance(prediction, Infeasible):
         return prediction
+    if length.samples is None and not length.is_known:
+        return prediction
+    from foretrain.jobs.epochs import epoch_of
+    from foretrain.jobs.job import evaluate_each_epoch, job_of
+    from foretrain.jobs.length import steps_of, with_staleness
+
     epoch = None if length.samples is None else epoch_of(prediction, length.samples)
     steps = steps_of(length, prediction.update_batch) if length.is_known else None
     if steps is None:

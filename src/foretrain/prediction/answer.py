@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.estimates import Part, Quantiles
-from foretrain.facts.hardware import Cluster
 from foretrain.prediction.advice.bottleneck import Bottleneck
-from foretrain.prediction.advice.remedies import MemoryRemedy
-from foretrain.prediction.advice.scaling_curve import ScalingCurve
-from foretrain.prediction.heterogeneous.division import BatchSplit
 from foretrain.prediction.memory.estimate import MemoryEstimate
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.scenario import Throughput
@@ -21,6 +17,12 @@ from foretrain.prediction.step.parallel import Traffic
 from foretrain.prediction.timeline import Timeline
 from foretrain.units import format_bytes, format_duration
 from foretrain.workloads.workload import Workload, description
+
+if TYPE_CHECKING:
+    from foretrain.facts.hardware import Cluster
+    from foretrain.prediction.advice.remedies import MemoryRemedy
+    from foretrain.prediction.advice.scaling_curve import ScalingCurve
+    from foretrain.prediction.heterogeneous.division import BatchSplit
 
 
 @dataclass(frozen=True, slots=True)

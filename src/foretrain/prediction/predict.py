@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
-from foretrain.prediction.advice.remedies import MemoryRemedy, layout_text, remedies
-from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of, resize
+from foretrain.prediction.advice.scaling_curve import ResizedStep, ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
@@ -31,7 +30,6 @@ from foretrain.prediction.answer import (
     step_parts,
 )
 from foretrain.prediction.corrections.apply import cost_model
-from foretrain.prediction.heterogeneous.choice import SplitStep, split_step
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
     estimate_memory,
@@ -52,12 +50,16 @@ from foretrain.prediction.scenario import (
     resolve,
     step_context,
 )
-from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.spread import KnowledgeClass
 from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import graph_at
+
+if TYPE_CHECKING:
+    from foretrain.prediction.advice.remedies import MemoryRemedy
+    from foretrain.prediction.heterogeneous.choice import SplitStep
+    from foretrain.prediction.search.search import Ranking
 
 _MANY_CALLS = 5_000
 """Graphs with more calls: on many devices the largest batch is extrapolated; simulating takes seconds."""
@@ -84,10 +86,10 @@ def predict_as(kind: type[AnyPrediction], scenario: Scenario) -> AnyPrediction |
     outcome = _outcome(complete)
     if isinstance(outcome, Infeasible):
         return outcome
-    if isinstance(outcome, SplitStep):
-        answer = _split_answer(kind, complete, outcome)
-    else:
+    if isinstance(outcome, Evaluation):
         answer = _answer(kind, complete, outcome)
+    else:
+        answer = _answer_of_several(kind, complete, outcome)
     if PRECISION not in scenario.workload.left_open:
         return answer
     return replace(answer, notes=(_note_on_precision(complete), *answer.notes))
@@ -96,9 +98,11 @@ def predict_as(kind: type[AnyPrediction], scenario: Scenario) -> AnyPrediction |
 def pace_of(scenario: Scenario) -> Evaluation | Infeasible:
     """The evaluated step of the device that all others wait for, without an answer around it."""
     outcome = _outcome(resolve(scenario))
-    if isinstance(outcome, SplitStep):
-        return outcome.division.pace
-    return outcome.best if isinstance(outcome, Ranking) else outcome
+    if isinstance(outcome, Evaluation | Infeasible):
+        return outcome
+    from foretrain.prediction.search.search import Ranking
+
+    return outcome.best if isinstance(outcome, Ranking) else outcome.division.pace
 
 
 def _note_on_precision(scenario: Scenario) -> str:
@@ -114,6 +118,8 @@ def _outcome(scenario: Scenario) -> Evaluation | Ranking | SplitStep | Infeasibl
     """The evaluated step: in the layout given, in the best ones of a search, or split over unequal nodes."""
     model = cost_model(scenario.cost_model, scenario.workload)
     if not scenario.cluster.is_homogeneous:
+        from foretrain.prediction.heterogeneous.choice import split_step
+
         return split_step(scenario, model)
     if scenario.parallelism.min_batch is not None:
         raise InvalidRequest("min_batch is for heterogeneous clusters; equal nodes all get the same batch")
@@ -127,19 +133,23 @@ def _outcome(scenario: Scenario) -> Evaluation | Ranking | SplitStep | Infeasibl
 
 def _ranking(scenario: Scenario, context: StepContext) -> Ranking | Infeasible:
     """The fastest layouts at the global batch of the request."""
+    from foretrain.prediction.search.search import search
+
     batch = global_batch(scenario.workload, context.hardware.devices, scenario.parallelism)
     return search(context, batch)
 
 
 def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasible) -> Infeasible:
     """The same answer with the fewest devices on which a layout fits, if a few doublings are enough."""
+    from foretrain.prediction.advice.remedies import layout_text
+
     for doubling in range(1, _MAX_DEVICE_DOUBLINGS + 1):
         try:
             larger = resize(context, context.hardware.devices << doubling)
             ranking = _ranking(scenario, larger)
         except ForetrainError:  # unknown network, or a global batch that does not divide
             break
-        if isinstance(ranking, Ranking):
+        if not isinstance(ranking, Infeasible):
             fitting = layout_text(ranking.best)
             return replace(nothing, alternative=f"use {larger.hardware.name} with {fitting}")
     return nothing
@@ -171,22 +181,35 @@ def _best_micro_batches(context: StepContext, whole: StepConfiguration) -> StepC
     return min(fitting, key=lambda evaluation: evaluation.seconds).configuration
 
 
-def _answer(kind: type[AnyPrediction], scenario: Scenario, outcome: Evaluation | Ranking) -> AnyPrediction:
+def _answer_of_several(
+    kind: type[AnyPrediction], scenario: Scenario, outcome: Ranking | SplitStep
+) -> AnyPrediction:
+    """The answer where several steps were evaluated: layouts of a search, or shares of unequal nodes."""
+    from foretrain.prediction.search.search import Ranking
+
+    if isinstance(outcome, Ranking):
+        return _answer(kind, scenario, outcome.best, outcome)
+    return _split_answer(kind, scenario, outcome)
+
+
+def _answer(
+    kind: type[AnyPrediction], scenario: Scenario, now: Evaluation, ranking: Ranking | None = None
+) -> AnyPrediction:
     """The answer for equal nodes, with what would change it."""
-    ranking = outcome if isinstance(outcome, Ranking) else None
-    now = outcome.best if isinstance(outcome, Ranking) else outcome
-    is_batch_fixed = scenario.parallelism.global_batch is not None
+    resized = ResizedStep(now, scenario.parallelism.global_batch is not None)
     largest = _largest_batch(now)
     fitting: tuple[MemoryRemedy, ...] = ()
     changes: tuple[Advice, ...] = ()
     scaling: ScalingCurve | None = None
     if scenario.advice:
         if now.memory.fits:
-            changes = advice(now, is_batch_fixed, largest)
+            changes = advice(resized, largest)
         else:  # remedies have no gain: there is no step that fits to compare them with
+            from foretrain.prediction.advice.remedies import remedies
+
             fitting = remedies(now, largest)
             changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
-        scaling = curve_of(now, is_batch_fixed) if now.configuration.layout.devices > 1 else None
+        scaling = curve_of(resized) if now.configuration.layout.devices > 1 else None
     memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)
     return _prediction(kind, scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
 
@@ -378,6 +401,8 @@ def _families(ranking: Ranking) -> Iterator[BestOfFamily]:
 
 
 def _runners_up(ranking: Ranking) -> Iterator[RankedLayout]:
+    from foretrain.prediction.advice.remedies import layout_text
+
     for other in ranking.evaluations[1:]:
         yield RankedLayout(
             strategy=layout_text(other),

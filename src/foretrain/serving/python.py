@@ -18,27 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from foretrain.decoding import Option, options
 from foretrain.errors import InvalidRequest
-from foretrain.serving import rendering, verbs
-from foretrain.serving.requests import (
-    ConvergeRequest,
-    DevicesRequest,
-    ExplainRequest,
-    GuideRequest,
-    LearnRequest,
-    LinksRequest,
-    ModelsRequest,
-    OffersRequest,
-    PlanRequest,
-    PredictRequest,
-    RentOrBuyRequest,
-    Request,
-    RunRequest,
-    ScalingRequest,
-    ScheduleRequest,
-    SimulateRequest,
-    TraceRequest,
-    request_from,
-)
+from foretrain.serving import rendering
+from foretrain.serving.requests.base import Request
 from foretrain.serving.requests.calibrate import (
     CalibrateRequest,
     CalibrationRequest,
@@ -46,8 +27,23 @@ from foretrain.serving.requests.calibrate import (
     ImportCalibrationRequest,
     ListCalibrationsRequest,
 )
-from foretrain.serving.requests.learn import LearnLayersRequest, LearnResourcesRequest
+from foretrain.serving.requests.facts import (
+    DevicesRequest,
+    ExplainRequest,
+    LinksRequest,
+    ModelsRequest,
+    OffersRequest,
+)
+from foretrain.serving.requests.given import request_from
+from foretrain.serving.requests.learn import (
+    ConvergeRequest,
+    LearnLayersRequest,
+    LearnRequest,
+    LearnResourcesRequest,
+)
 from foretrain.serving.requests.measure import CampaignRequest, MeasureRequest, ProfileRequest
+from foretrain.serving.requests.plan import GuideRequest, PlanRequest, RentOrBuyRequest, ScalingRequest
+from foretrain.serving.requests.predict import PredictRequest, TraceRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.runs import (
     CompareRunsRequest,
@@ -57,6 +53,18 @@ from foretrain.serving.requests.runs import (
     ListRunsRequest,
     ShowRunRequest,
     ValidateRequest,
+)
+from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
+from foretrain.serving.verbs import (
+    calibrating,
+    consumption,
+    learning,
+    listing,
+    measuring,
+    predicting,
+    profiling,
+    scheduling,
+    stored_runs,
 )
 
 if TYPE_CHECKING:
@@ -205,7 +213,7 @@ def predict(
     9380
     """
     request, source = _with_source(PredictRequest, model, inputs, loss, options)
-    return verbs.predict(request, source=source)
+    return predicting.predict(request, source=source)
 
 
 @_keywords(PlanRequest)
@@ -225,7 +233,7 @@ def plan(
     't4'
     """
     request, source = _with_source(PlanRequest, model, inputs, loss, options)
-    return verbs.plan(request, source=source)
+    return predicting.plan(request, source=source)
 
 
 @_keywords(TraceRequest)
@@ -242,7 +250,7 @@ def trace(
     376200
     """
     request, source = _with_source(TraceRequest, model, inputs, loss, options)
-    return verbs.trace(request, source=source)
+    return predicting.trace(request, source=source)
 
 
 @_keywords(GuideRequest)
@@ -254,8 +262,8 @@ def guide(*models: str | GuideRequest, **options: Unpack[GuideRequestKeywords]) 
     ['t4', 't4:2']
     """
     if len(models) == 1 and isinstance(models[0], GuideRequest):
-        return verbs.guide(_request(GuideRequest, models[0], options))
-    return verbs.guide(_request(GuideRequest, None, {"models": list(models), **options}))
+        return predicting.guide(_request(GuideRequest, models[0], options))
+    return predicting.guide(_request(GuideRequest, None, {"models": list(models), **options}))
 
 
 @_keywords(ConvergeRequest)
@@ -266,7 +274,7 @@ def converge(log: str | Path | ConvergeRequest, **options: Unpack[ConvergeReques
     >>> answer.reaches
     True
     """
-    return verbs.converge(_request(ConvergeRequest, log, options, "log"))
+    return learning.converge(_request(ConvergeRequest, log, options, "log"))
 
 
 @_keywords(ScalingRequest)
@@ -277,7 +285,7 @@ def scaling(timings: str | Path | ScalingRequest, **options: Unpack[ScalingReque
     >>> answer.model.form
     'physical'
     """
-    return verbs.scaling(_request(ScalingRequest, timings, options, "timings"))
+    return predicting.scaling(_request(ScalingRequest, timings, options, "timings"))
 
 
 @_keywords(LearnRequest)
@@ -295,8 +303,8 @@ def learn(
     0.266
     """
     if table is None or isinstance(table, str | Path | Request):
-        return verbs.learn(_request(LearnRequest, table, options, "table"))
-    return verbs.learn(_request(LearnRequest, None, options), rows=table)
+        return learning.learn(_request(LearnRequest, table, options, "table"))
+    return learning.learn(_request(LearnRequest, None, options), rows=table)
 
 
 @_keywords(RentOrBuyRequest)
@@ -309,7 +317,7 @@ def rent_or_buy(
     >>> round(answer.break_even_hours)
     3733
     """
-    return verbs.rent_or_buy(_request(RentOrBuyRequest, request, options))
+    return predicting.rent_or_buy(_request(RentOrBuyRequest, request, options))
 
 
 @_keywords(SimulateRequest)
@@ -322,7 +330,7 @@ def simulate(
     >>> [outcome.policy for outcome in answer.outcomes], answer.best.policy
     (['fifo', 'edf-packed'], 'edf-packed')
     """
-    return verbs.simulate(_request(SimulateRequest, jobs, options, "jobs"))
+    return scheduling.simulate(_request(SimulateRequest, jobs, options, "jobs"))
 
 
 @_keywords(ScheduleRequest)
@@ -333,7 +341,7 @@ def schedule(jobs: str | Path | ScheduleRequest, **options: Unpack[ScheduleReque
     >>> answer.jobs[0].runs
     True
     """
-    return verbs.schedule(_request(ScheduleRequest, jobs, options, "jobs"))
+    return scheduling.schedule(_request(ScheduleRequest, jobs, options, "jobs"))
 
 
 @_keywords(RunRequest)
@@ -342,7 +350,7 @@ def run(jobs: str | Path | RunRequest, **options: Unpack[RunRequestKeywords]) ->
 
     A schedule of the same `name` is resumed: no job is started twice or lost.
     """
-    return verbs.run(_request(RunRequest, jobs, options, "jobs"))
+    return scheduling.run(_request(RunRequest, jobs, options, "jobs"))
 
 
 @_keywords(DevicesRequest)
@@ -354,7 +362,7 @@ def list_devices(
     >>> [device.id for device in ft.list_devices("t4").devices]
     ['t4']
     """
-    return verbs.devices(_request(DevicesRequest, name, options, "name"))
+    return listing.devices(_request(DevicesRequest, name, options, "name"))
 
 
 @_keywords(OffersRequest)
@@ -366,7 +374,7 @@ def list_offers(
     >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
     3
     """
-    return verbs.offers(_request(OffersRequest, request, options))
+    return listing.offers(_request(OffersRequest, request, options))
 
 
 @_keywords(LinksRequest)
@@ -378,7 +386,7 @@ def list_links(
     >>> {link.kind for link in ft.list_links(kind="nvlink").links}
     {'nvlink'}
     """
-    return verbs.links(_request(LinksRequest, request, options))
+    return listing.links(_request(LinksRequest, request, options))
 
 
 @_keywords(ModelsRequest)
@@ -388,7 +396,7 @@ def list_models(request: ModelsRequest | None = None, **options: Unpack[ModelsRe
     >>> [model.name for model in ft.list_models(search="mnist").models]
     ['mnist-cnn']
     """
-    return verbs.models(_request(ModelsRequest, request, options))
+    return listing.models(_request(ModelsRequest, request, options))
 
 
 def explain(name: str | ExplainRequest) -> Explanation:
@@ -397,19 +405,19 @@ def explain(name: str | ExplainRequest) -> Explanation:
     >>> ft.explain("nvlink4").kind
     'link'
     """
-    return verbs.explain(_request(ExplainRequest, name, {}, "name"))
+    return listing.explain(_request(ExplainRequest, name, {}, "name"))
 
 
 @_keywords(ListRunsRequest)
 def list_runs(request: ListRunsRequest | None = None, **options: Unpack[ListRunsRequestKeywords]) -> RunList:
     """The newest runs of the store, of a model, a device or a campaign."""
-    return verbs.list_runs(_request(ListRunsRequest, request, options))
+    return stored_runs.list_runs(_request(ListRunsRequest, request, options))
 
 
 @_keywords(ShowRunRequest)
 def show_run(id: str | ShowRunRequest, **options: Unpack[ShowRunRequestKeywords]) -> RunDetails:  # noqa: A002 - its name as an option
     """One stored run: steps, resources, prediction beside measurement."""
-    return verbs.show_run(_request(ShowRunRequest, id, options, "id"))
+    return stored_runs.show_run(_request(ShowRunRequest, id, options, "id"))
 
 
 @_keywords(CompareRunsRequest)
@@ -417,7 +425,7 @@ def compare_runs(
     ids: Sequence[str] | CompareRunsRequest, **options: Unpack[CompareRunsRequestKeywords]
 ) -> RunComparison:
     """Stored runs side by side, with ratios to the first."""
-    return verbs.compare_runs(_request(CompareRunsRequest, ids, options, "ids"))
+    return stored_runs.compare_runs(_request(CompareRunsRequest, ids, options, "ids"))
 
 
 @_keywords(ExportRunsRequest)
@@ -425,7 +433,7 @@ def export_runs(
     file: str | Path | ExportRunsRequest, **options: Unpack[ExportRunsRequestKeywords]
 ) -> RunsExported:
     """Write stored runs to a CSV, Parquet or JSON file."""
-    return verbs.export_runs(_request(ExportRunsRequest, file, options, "file"))
+    return stored_runs.export_runs(_request(ExportRunsRequest, file, options, "file"))
 
 
 @_keywords(ImportRunsRequest)
@@ -433,7 +441,7 @@ def import_runs(
     file: str | Path | ImportRunsRequest, **options: Unpack[ImportRunsRequestKeywords]
 ) -> RunsImported:
     """Add the runs of a file to the store, all or none of them."""
-    return verbs.import_runs(_request(ImportRunsRequest, file, options, "file"))
+    return stored_runs.import_runs(_request(ImportRunsRequest, file, options, "file"))
 
 
 @_keywords(DeleteRunsRequest)
@@ -441,7 +449,7 @@ def delete_runs(
     ids: Sequence[str] | DeleteRunsRequest | None = None, **options: Unpack[DeleteRunsRequestKeywords]
 ) -> RunsDeleted:
     """Delete runs from the store, by their ids or all of a `campaign`, without asking."""
-    return verbs.delete_runs(_request(DeleteRunsRequest, ids, options, "ids"))
+    return stored_runs.delete_runs(_request(DeleteRunsRequest, ids, options, "ids"))
 
 
 @_keywords(ValidateRequest)
@@ -449,7 +457,7 @@ def validate(
     request: ValidateRequest | None = None, **options: Unpack[ValidateRequestKeywords]
 ) -> ValidateAnswer:
     """Compare stored runs with the predictions made before them and with those of today."""
-    return verbs.validate(_request(ValidateRequest, request, options))
+    return stored_runs.validate(_request(ValidateRequest, request, options))
 
 
 @_keywords(ResourcesRequest)
@@ -467,7 +475,7 @@ def resources(
     'timeline'
     """
     request, source = _with_source(ResourcesRequest, model, inputs, loss, options)
-    return verbs.resources(request, source=source)
+    return consumption.resources(request, source=source)
 
 
 @_keywords(PairRequest)
@@ -479,14 +487,14 @@ def pair(*models: str | PairRequest, **options: Unpack[PairRequestKeywords]) -> 
     2
     """
     if len(models) == 1 and isinstance(models[0], PairRequest):
-        return verbs.pair(_request(PairRequest, models[0], options))
-    return verbs.pair(_request(PairRequest, None, {"models": list(models), **options}))
+        return consumption.pair(_request(PairRequest, models[0], options))
+    return consumption.pair(_request(PairRequest, None, {"models": list(models), **options}))
 
 
 @_keywords(MeasureRequest)
 def measure(command: Sequence[str] | MeasureRequest, **options: Unpack[MeasureRequestKeywords]) -> Measured:
     """Run a training command unchanged, watch its steps and resources, and store the run."""
-    return verbs.measure(_request(MeasureRequest, command, options, "command"))
+    return measuring.measure(_request(MeasureRequest, command, options, "command"))
 
 
 @_keywords(CampaignRequest)
@@ -494,13 +502,13 @@ def campaign(
     file: str | Path | CampaignRequest, **options: Unpack[CampaignRequestKeywords]
 ) -> CampaignTrials | CampaignAnswer:
     """Run the trials of a campaign file that are not stored yet; with `dry_run` list them."""
-    return verbs.campaign(_request(CampaignRequest, file, options, "file"))
+    return measuring.campaign(_request(CampaignRequest, file, options, "file"))
 
 
 @_keywords(ProfileRequest)
 def profile(model: str | ProfileRequest, **options: Unpack[ProfileRequestKeywords]) -> Profile:
     """Measured times of operators and layers beside the predicted ones, run `here` or read from a `trace`."""
-    return verbs.profile(_request(ProfileRequest, model, options, "model"))
+    return profiling.profile(_request(ProfileRequest, model, options, "model"))
 
 
 @_keywords(CalibrateRequest)
@@ -508,7 +516,7 @@ def calibrate(
     timings: str | Path | CalibrateRequest | None = None, **options: Unpack[CalibrateRequestKeywords]
 ) -> CalibrateAnswer:
     """Learn from your own timings, this machine (`here`), stored `runs` or a profiler's `trace`."""
-    return verbs.calibrate(_request(CalibrateRequest, timings, options, "timings"))
+    return calibrating.calibrate(_request(CalibrateRequest, timings, options, "timings"))
 
 
 @_keywords(ListCalibrationsRequest)
@@ -516,7 +524,7 @@ def list_calibrations(
     request: ListCalibrationsRequest | None = None, **options: Unpack[ListCalibrationsRequestKeywords]
 ) -> CalibrationList:
     """All calibrations that correct predictions on this machine."""
-    return verbs.list_calibrations(_request(ListCalibrationsRequest, request, options))
+    return calibrating.list_calibrations(_request(ListCalibrationsRequest, request, options))
 
 
 @_keywords(CalibrationRequest)
@@ -524,7 +532,7 @@ def show_calibration(
     name: str | CalibrationRequest, **options: Unpack[CalibrationRequestKeywords]
 ) -> CalibrationAnswer:
     """One calibration with what it was fitted on."""
-    return verbs.show_calibration(_request(CalibrationRequest, name, options, "name"))
+    return calibrating.show_calibration(_request(CalibrationRequest, name, options, "name"))
 
 
 @_keywords(CalibrationRequest)
@@ -532,7 +540,7 @@ def forget_calibration(
     name: str | CalibrationRequest, **options: Unpack[CalibrationRequestKeywords]
 ) -> CalibrationAnswer:
     """Remove a calibration and its effect on predictions."""
-    return verbs.forget_calibration(_request(CalibrationRequest, name, options, "name"))
+    return calibrating.forget_calibration(_request(CalibrationRequest, name, options, "name"))
 
 
 @_keywords(ExportCalibrationRequest)
@@ -540,7 +548,7 @@ def export_calibration(
     name: str | ExportCalibrationRequest, **options: Unpack[ExportCalibrationRequestKeywords]
 ) -> CalibrationAnswer:
     """Write a calibration to a portable `file`."""
-    return verbs.export_calibration(_request(ExportCalibrationRequest, name, options, "name"))
+    return calibrating.export_calibration(_request(ExportCalibrationRequest, name, options, "name"))
 
 
 @_keywords(ImportCalibrationRequest)
@@ -548,7 +556,7 @@ def import_calibration(
     file: str | Path | ImportCalibrationRequest, **options: Unpack[ImportCalibrationRequestKeywords]
 ) -> CalibrationAnswer:
     """Validate and store a calibration file."""
-    return verbs.import_calibration(_request(ImportCalibrationRequest, file, options, "file"))
+    return calibrating.import_calibration(_request(ImportCalibrationRequest, file, options, "file"))
 
 
 @_keywords(LearnLayersRequest)
@@ -556,7 +564,7 @@ def learn_layers(
     profiles: Sequence[str] | LearnLayersRequest, **options: Unpack[LearnLayersRequestKeywords]
 ) -> LayersAnswer:
     """Fit one line per layer type to profiles, and predict other profiles by it."""
-    return verbs.learn_layers(_request(LearnLayersRequest, profiles, options, "profiles"))
+    return learning.learn_layers(_request(LearnLayersRequest, profiles, options, "profiles"))
 
 
 @_keywords(LearnResourcesRequest)
@@ -564,7 +572,7 @@ def learn_resources(
     request: LearnResourcesRequest | None = None, **options: Unpack[LearnResourcesRequestKeywords]
 ) -> ResourcesLearned:
     """Train the Inspector, which predicts bursts and idle gaps, on your own runs."""
-    return verbs.learn_resources(_request(LearnResourcesRequest, request, options))
+    return learning.learn_resources(_request(LearnResourcesRequest, request, options))
 
 
 def _with_source(

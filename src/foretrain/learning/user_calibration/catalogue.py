@@ -29,6 +29,7 @@ from foretrain.prediction.corrections.files import (
     calibrations_dir,
     file_of,
     keep_calibration,
+    measurements_file,
     name_of,
     read_calibration,
 )
@@ -37,7 +38,6 @@ from foretrain.prediction.corrections.timings import (
     MeasuredStep,
     keep_only,
     measured_steps,
-    measurements_file,
     remember,
     step_from_plain,
 )

@@ -15,7 +15,7 @@ from foretrain.errors import ForetrainError
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import device as known_device
 from foretrain.facts.hardware import Hardware, nodes
-from foretrain.prediction.advice.scaling_curve import over, with_devices
+from foretrain.prediction.advice.scaling_curve import ResizedStep, over
 from foretrain.prediction.collectives.network import network_of, with_factor
 from foretrain.prediction.options import STORAGES, InputOptions
 from foretrain.prediction.scenario import Evaluation, StepContext, evaluate
@@ -56,12 +56,10 @@ class _Change:
     is_what_if: bool = False
 
 
-def advice(now: Evaluation, is_batch_fixed: bool, largest_batch: int) -> tuple[Advice, ...]:
-    """The improvements worth making, most gain first, then the what-ifs.
-
-    Other numbers of devices are tried at the same batch per device, or, if that `is_batch_fixed`, in all.
-    """
-    tried = [_try_change(now, change) for change in _changes(now, is_batch_fixed, largest_batch)]
+def advice(resized: ResizedStep, largest_batch: int) -> tuple[Advice, ...]:
+    """The improvements worth making, most gain first, then the what-ifs."""
+    now = resized.now
+    tried = [_try_change(now, change) for change in _changes(resized, largest_batch)]
     listed = [each for each in tried if each is not None]
     improvements = [each for each in listed if not each.is_what_if]
     improvements.sort(key=lambda each: -(each.gain or 0))
@@ -89,14 +87,15 @@ def _try_change(now: Evaluation, change: _Change) -> Advice | None:
     )
 
 
-def _changes(now: Evaluation, is_batch_fixed: bool, largest_batch: int) -> Iterator[_Change]:
+def _changes(resized: ResizedStep, largest_batch: int) -> Iterator[_Change]:
+    now = resized.now
     if now.input.seconds > now.step.seconds or not now.context.input.overlaps:
         yield from _of_input(now)
     yield from _of_precision(now)
     yield from _of_execution(now)
     yield from _of_batch(now, largest_batch)
     if now.configuration.layout.devices > 1:
-        yield from _of_hardware(now, is_batch_fixed)
+        yield from _of_hardware(resized)
 
 
 def _of_precision(now: Evaluation) -> Iterator[_Change]:
@@ -199,15 +198,11 @@ def _loader_workers_needed(now: Evaluation) -> int:
     return min(_MAX_LOADER_WORKERS, math.ceil(one_worker / others)) if others else 0
 
 
-def _of_hardware(now: Evaluation, is_batch_fixed: bool) -> Iterator[_Change]:
-    devices = now.context.hardware.devices
-
-    def on(count: int) -> Callable[[], Evaluation]:
-        return lambda: evaluate(*with_devices(now, count, is_batch_fixed))
-
-    yield _Change("2x GPUs", on(2 * devices), is_what_if=True)
-    yield _Change("half the GPUs", on(devices // 2), is_what_if=True)
-    yield from _of_links(now)
+def _of_hardware(resized: ResizedStep) -> Iterator[_Change]:
+    devices = resized.now.context.hardware.devices
+    yield _Change("2x GPUs", lambda: resized.on(2 * devices), is_what_if=True)
+    yield _Change("half the GPUs", lambda: resized.on(devices // 2), is_what_if=True)
+    yield from _of_links(resized.now)
 
 
 def _of_links(now: Evaluation) -> Iterator[_Change]:

@@ -19,7 +19,7 @@ from typing import Any
 from foretrain.errors import InvalidData
 from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.user_data import user_data_dir, write_atomically
+from foretrain.facts.user_data import write_atomically
 from foretrain.persisted import restore
 from foretrain.prediction.corrections.error_model import (
     Shift,
@@ -31,6 +31,7 @@ from foretrain.prediction.corrections.error_model import (
     size_spreads,
     step_traits,
 )
+from foretrain.prediction.corrections.files import measurements_file
 from foretrain.prediction.cost_models import PricedStep, step_estimate
 
 FORMAT = 1
@@ -125,11 +126,6 @@ def priced_error(
     key = StepKey(model, device.id, options.precision, ", ".join([*chosen, options.framework, *axes]))
     predicted = step_estimate(step).seconds if seconds is None else seconds
     return StepError(key, predicted, step_traits(step, exposed_share))
-
-
-def measurements_file() -> Path:
-    """The file of the stored timings."""
-    return user_data_dir() / "measurements.json"
 
 
 def measured_steps() -> tuple[MeasuredStep, ...]:

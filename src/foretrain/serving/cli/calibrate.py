@@ -19,11 +19,11 @@ from foretrain.serving.requests.calibrate import (
 
 def run(request: CalibrateRequest, output: Output) -> None:
     """Learn from one source."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import calibrating
 
     with _progress(request) as progress:
-        answer = verbs.calibrate(request, progress)
+        answer = calibrating.calibrate(request, progress)
     print_answer(answer, output.json)
 
 
@@ -78,43 +78,43 @@ def _lines_now_and_then(title: str) -> Callable[[str, float], None]:
 
 def list_calibrations(request: ListCalibrationsRequest, output: Output) -> None:
     """Print all stored calibrations."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import calibrating
 
-    print_answer(verbs.list_calibrations(request), output.json)
+    print_answer(calibrating.list_calibrations(request), output.json)
 
 
 def show_calibration(request: CalibrationRequest, output: Output) -> None:
     """Print one calibration with its provenance and content."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import calibrating
 
-    print_answer(verbs.show_calibration(request), output.json)
+    print_answer(calibrating.show_calibration(request), output.json)
 
 
 def forget_calibration(request: CalibrationRequest, output: Output) -> None:
     """Remove a calibration."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import calibrating
 
-    print_answer(verbs.forget_calibration(request), output.json)
+    print_answer(calibrating.forget_calibration(request), output.json)
 
 
 def export_calibration(request: ExportCalibrationRequest, output: Output) -> None:
     """Write a calibration as a file that another machine can import."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import calibrating
 
     check_file("FILE", request.file)
-    print_answer(verbs.export_calibration(request), output.json)
+    print_answer(calibrating.export_calibration(request), output.json)
 
 
 def import_calibration(request: ImportCalibrationRequest, output: Output) -> None:
     """Validate and store a calibration file."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import calibrating
 
-    print_answer(verbs.import_calibration(request), output.json)
+    print_answer(calibrating.import_calibration(request), output.json)
 
 
 COMMAND = CommandFamily(

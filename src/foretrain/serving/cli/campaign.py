@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def run(request: CampaignRequest, output: Output) -> None:
     """Run the trials that are not stored yet."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import measuring
 
     if request.dry_run:
-        answer = verbs.campaign(request)
+        answer = measuring.campaign(request)
     else:
         with _interruption_explained(request), _progress(request.file.stem) as report:
-            answer = verbs.campaign(request, report)
+            answer = measuring.campaign(request, report)
     print_answer(answer, output.json)
 
 
@@ -32,12 +32,12 @@ def _interruption_explained(request: CampaignRequest) -> Iterator[None]:
     """After Ctrl-C, print how far the campaign is and how to resume it."""
     import click
 
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import measuring
 
     try:
         yield
     except KeyboardInterrupt:
-        name, stored = verbs.count_stored_trials(request)
+        name, stored = measuring.count_stored_trials(request)
         click.echo(f"{name}: {stored} trials are stored; run the same command to resume.", err=True)
         raise
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import click
 from click.shell_completion import BashComplete, CompletionItem
@@ -120,7 +119,7 @@ def choices(words: tuple[str, ...]) -> Completer:
     return _completer(lambda: words)
 
 
-COMPLETERS: Mapping[str, Any] = {
+COMPLETERS: Mapping[str, Completer] = {
     "device": _completer(_devices),
     "hardware": _completer_by(_hardware),
     "instance": _completer(_instances),

@@ -11,7 +11,7 @@ from foretrain.decoding import FILE, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.cli.terminal import print_answer, spinner
-from foretrain.serving.requests import PairRequest, ResourcesRequest
+from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 
 if TYPE_CHECKING:
     from foretrain.answers import Infeasible

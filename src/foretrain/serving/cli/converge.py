@@ -8,7 +8,7 @@ from pathlib import Path
 from foretrain.decoding import FILE, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import ConvergeRequest
+from foretrain.serving.requests.learn import ConvergeRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +20,10 @@ class ConvergeOutput(Output):
 
 def run(request: ConvergeRequest, output: ConvergeOutput) -> None:
     """Forecast, draw if asked for, and print."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import learning
 
-    answer = verbs.converge(request)
+    answer = learning.converge(request)
     if output.plot is not None:
         from foretrain.serving.rendering.charts import save_chart
         from foretrain.serving.views.charts import fan_chart

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 from foretrain.serving.cli.frame import Command, Output
 from foretrain.serving.cli.terminal import print_answer, printing, spinner
-from foretrain.serving.requests import (
+from foretrain.serving.requests.facts import (
     DevicesRequest,
     ExplainRequest,
     LinksRequest,
@@ -17,11 +17,11 @@ from foretrain.serving.requests import (
 
 def _devices(request: DevicesRequest, output: Output) -> None:
     """List devices, or one in full."""
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import listing
     from foretrain.serving.verbs.predicting import no_progress
 
     with spinner("Measuring this machine") if request.measure_here else nullcontext(no_progress) as progress:
-        answer = verbs.devices(request, progress)
+        answer = listing.devices(request, progress)
     print_answer(answer, output.json)
 
 
@@ -35,7 +35,7 @@ COMMANDS = {
     "models": Command(
         ModelsRequest,
         Output,
-        printing("models"),
+        printing("listing.models"),
         examples=(
             "foretrain models",
             "foretrain models --search llama",
@@ -45,7 +45,7 @@ COMMANDS = {
     "links": Command(
         LinksRequest,
         Output,
-        printing("links"),
+        printing("listing.links"),
         examples=(
             "foretrain links",
             "foretrain links --kind nvlink",
@@ -56,7 +56,7 @@ COMMANDS = {
     "offers": Command(
         OffersRequest,
         Output,
-        printing("offers"),
+        printing("listing.offers"),
         examples=(
             "foretrain offers --gpu h100 --count 8 --sort price --cloud aws,gcp --spot",
             "foretrain offers --refresh prices_2026_09.csv",
@@ -65,7 +65,7 @@ COMMANDS = {
     "explain": Command(
         ExplainRequest,
         Output,
-        printing("explain"),
+        printing("listing.explain"),
         examples=(
             "foretrain explain h100-sxm",
             "foretrain explain aws:p4d.24xlarge",

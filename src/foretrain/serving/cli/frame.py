@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,10 +20,13 @@ from foretrain.answers import Answer
 from foretrain.decoding import SWITCH, Option, decode, option, options
 from foretrain.errors import ForetrainError, InvalidData
 from foretrain.panels import COMMON, OUTPUT, PANELS
-from foretrain.serving.cli.completion import COMPLETERS, Completer, choices
-from foretrain.serving.requests import Request, request_from
+from foretrain.serving.requests.base import Request
+from foretrain.serving.requests.given import request_from
 from foretrain.serving.views.wording import as_flags, flag
 from foretrain.units import HOUR, MINUTE
+
+if TYPE_CHECKING:
+    from foretrain.serving.cli.completion import Completer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,10 +306,17 @@ def spellings(command: Command, declared: Option) -> tuple[str, ...]:
 
 
 def _completer(declared: Option) -> Completer | None:
-    """What shells complete an option from."""
-    if declared.kind.choices:
-        return choices(declared.kind.choices)
-    return COMPLETERS.get(declared.complete)
+    """What shells complete an option from; None for what they complete by themselves, as files."""
+    if not declared.kind.choices and not declared.complete:
+        return None
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        from foretrain.serving.cli.completion import COMPLETERS, choices
+
+        names = choices(declared.kind.choices) if declared.kind.choices else COMPLETERS[declared.complete]
+        return names(context, parameter, incomplete)
+
+    return complete
 
 
 def _once(value: Any) -> Any:

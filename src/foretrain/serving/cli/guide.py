@@ -9,7 +9,7 @@ from foretrain.decoding import FILE, option, texts
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, write_report
 from foretrain.serving.cli.terminal import print_answer, spinner
-from foretrain.serving.requests import GuideRequest
+from foretrain.serving.requests.plan import GuideRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +25,13 @@ class GuideOutput(Output):
 
 def run(request: GuideRequest, output: GuideOutput) -> None:
     """Fill the guide, write its page if asked for, and print it."""
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import predicting
     from foretrain.serving.views.guide import check_names
 
     check_names(output.show)
     check_file("--html", output.html)
     with spinner("Guide") as progress:
-        answer = verbs.guide(request, progress)
+        answer = predicting.guide(request, progress)
     if output.html is not None:
         write_report(output.html, answer, "guide")
     written = () if output.html is None else (f"Page: {output.html}",)

@@ -8,8 +8,7 @@ from pathlib import Path
 from foretrain.decoding import FILE, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, check_file
-from foretrain.serving.requests import LearnRequest
-from foretrain.serving.requests.learn import LearnLayersRequest, LearnResourcesRequest
+from foretrain.serving.requests.learn import LearnLayersRequest, LearnRequest, LearnResourcesRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +29,8 @@ def run(request: LearnRequest, output: LearnOutput) -> None:
     """Learn, save and draw if asked for, and print."""
     from foretrain.errors import InvalidRequest
     from foretrain.learning.regression.model import is_model_file, save
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer, spinner
+    from foretrain.serving.verbs import learning
 
     check_file("--save", output.save)
     if output.save is not None and not is_model_file(output.save):
@@ -41,7 +40,7 @@ def run(request: LearnRequest, output: LearnOutput) -> None:
 
         check_format(output.plot)
     with spinner("Learning") as progress:
-        answer = verbs.learn(request, progress)
+        answer = learning.learn(request, progress)
     if output.save is not None:
         save(answer.model, output.save)
     if output.plot is not None:
@@ -56,19 +55,19 @@ def run(request: LearnRequest, output: LearnOutput) -> None:
 
 def run_layers(request: LearnLayersRequest, output: Output) -> None:
     """Fit the lines of all profiles, predict the others, print."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import learning
 
-    print_answer(verbs.learn_layers(request), output.json)
+    print_answer(learning.learn_layers(request), output.json)
 
 
 def run_resources(request: LearnResourcesRequest, output: Output) -> None:
     """Train an Inspector, print its accuracy on models left out."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer, spinner
+    from foretrain.serving.verbs import learning
 
     with spinner("Training an Inspector") as progress:
-        answer = verbs.learn_resources(request, progress)
+        answer = learning.learn_resources(request, progress)
     print_answer(answer, output.json)
 
 

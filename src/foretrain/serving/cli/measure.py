@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from foretrain.decoding import FILE, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import MeasureRequest
+from foretrain.serving.requests.measure import MeasureRequest
 
 if TYPE_CHECKING:
     from foretrain.measuring.watching.watch import Live
@@ -29,14 +29,14 @@ class MeasureOutput(Output):
 
 def run(request: MeasureRequest, output: MeasureOutput) -> int:
     """Run and watch the command; its exit code is that of foretrain."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
     from foretrain.serving.rendering.charts import check_format
+    from foretrain.serving.verbs import measuring
 
     if output.plot is not None:
         check_format(output.plot)
     line = StatusLine()
-    answer = verbs.measure(request, verbs.Watcher(line.say, _note, line.show, line.hide, output.json))
+    answer = measuring.measure(request, measuring.Watcher(line.say, _note, line.show, line.hide, output.json))
     if answer.problem:
         sys.stderr.write(f"error: {answer.problem}\n")
     with nullcontext() if output.json else redirect_stdout(sys.stderr):

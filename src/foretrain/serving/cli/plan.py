@@ -10,7 +10,7 @@ from foretrain.decoding import FILE, SWITCH, TEXT, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, write_file, write_report
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
-from foretrain.serving.requests import PlanRequest
+from foretrain.serving.requests.plan import PlanRequest
 
 if TYPE_CHECKING:
     from foretrain.planning.frontier import Frontier
@@ -51,11 +51,11 @@ def run(request: PlanRequest, output: PlanOutput) -> int:
     """Plan, write the files asked for, and print."""
     from foretrain.answers import Infeasible
     from foretrain.errors import EXIT_INFEASIBLE
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import predicting
 
     _check_files(output)
     with spinner(f"Planning {request.model}") as progress:
-        answer = verbs.plan(request, progress, with_prediction=output.html is not None)
+        answer = predicting.plan(request, progress, with_prediction=output.html is not None)
     if isinstance(answer, Infeasible):
         print_answer(answer, output.json)
         return EXIT_INFEASIBLE if output.check else 0

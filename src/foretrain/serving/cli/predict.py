@@ -10,7 +10,7 @@ from foretrain.decoding import FILE, SWITCH, number, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, write_file
 from foretrain.serving.cli.terminal import print_answer, spinner
-from foretrain.serving.requests import PredictRequest
+from foretrain.serving.requests.predict import PredictRequest
 
 if TYPE_CHECKING:
     from foretrain.prediction.answer import MemoryAnswer, Prediction
@@ -39,11 +39,11 @@ def run(request: PredictRequest, output: PredictOutput) -> int:
     """Predict, write the files asked for, and print."""
     from foretrain.answers import Infeasible
     from foretrain.errors import EXIT_INFEASIBLE
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import predicting
 
     check_file("--timeline", output.timeline)
     with spinner(f"Predicting {request.model}") as progress:
-        answer = verbs.predict(request, progress)
+        answer = predicting.predict(request, progress)
     if isinstance(answer, Infeasible):
         print_answer(answer, output.json)
         return EXIT_INFEASIBLE if output.check else 0

@@ -19,11 +19,11 @@ class ProfileOutput(Output):
 
 def run(request: ProfileRequest, output: ProfileOutput) -> None:
     """Measure or read, compare, print."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer, spinner
+    from foretrain.serving.verbs import profiling
 
     with spinner(f"Profiling {request.model}") as progress:
-        answer = verbs.profile(request, progress)
+        answer = profiling.profile(request, progress)
     print_answer(answer, output.json, all_layers=output.layers)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from foretrain.decoding import FILE, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import RentOrBuyRequest
+from foretrain.serving.requests.plan import RentOrBuyRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +20,10 @@ class RentOrBuyOutput(Output):
 
 def run(request: RentOrBuyRequest, output: RentOrBuyOutput) -> None:
     """Compare, draw if asked for, and print."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer
+    from foretrain.serving.verbs import predicting
 
-    answer = verbs.rent_or_buy(request)
+    answer = predicting.rent_or_buy(request)
     if output.plot is not None:
         from foretrain.serving.rendering.charts import save_chart
         from foretrain.serving.views.charts import cost_chart

@@ -8,7 +8,7 @@ from pathlib import Path
 from foretrain.decoding import FILE, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import ScalingRequest
+from foretrain.serving.requests.plan import ScalingRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +20,11 @@ class ScalingOutput(Output):
 
 def run(request: ScalingRequest, output: ScalingOutput) -> None:
     """Predict the other configurations, draw if asked for, and print."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer, spinner
+    from foretrain.serving.verbs import predicting
 
     with spinner("Scaling") as progress:
-        answer = verbs.scaling(request, progress)
+        answer = predicting.scaling(request, progress)
     if output.plot is not None:
         from foretrain.serving.rendering.charts import save_chart
         from foretrain.serving.views.charts import step_scaling_chart

@@ -14,7 +14,7 @@ from foretrain.decoding import FILE, SWITCH, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, write_report
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
-from foretrain.serving.requests import RunRequest, ScheduleRequest, SimulateRequest
+from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
 
 if TYPE_CHECKING:
     from foretrain.scheduling.accounting import Comparison, Outcome
@@ -32,10 +32,10 @@ class ScheduleOutput(Output):
 
 def _schedule(request: ScheduleRequest, output: ScheduleOutput) -> None:
     """Decide, forecast and print."""
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import scheduling
 
     with spinner("Scheduling") as progress:
-        answer = verbs.schedule(request, progress)
+        answer = scheduling.schedule(request, progress)
     with as_far_as_it_is_read():
         print_answer(answer, output.json, explain=output.explain)
 
@@ -50,11 +50,11 @@ class SimulateOutput(Output):
 
 def _simulate(request: SimulateRequest, output: SimulateOutput) -> None:
     """Simulate, write the files asked for, and print."""
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import scheduling
 
     _check_files(output)
     with spinner("Simulating") as progress:
-        answer = verbs.simulate(request, progress)
+        answer = scheduling.simulate(request, progress)
     written = _write_files(answer, output)
     with as_far_as_it_is_read():
         print_answer(answer, output.json, written)
@@ -88,10 +88,10 @@ def _write_files(answer: Outcome | Comparison, output: SimulateOutput) -> list[s
 
 def _run(request: RunRequest, output: Output) -> None:
     """Run all jobs, then print what became of them."""
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import scheduling
 
     with spinner(f"Running {request.name}") as progress:
-        answer = verbs.run(request, progress)
+        answer = scheduling.run(request, progress)
     with as_far_as_it_is_read():
         print_answer(answer, output.json)
 

@@ -38,28 +38,28 @@ class ValidateOutput(Output):
 
 def export_runs(request: ExportRunsRequest, output: Output) -> None:
     """Write runs to a file."""
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import stored_runs
 
     check_file("FILE", request.file)
     with spinner(f"Writing {request.file}"):
-        answer = verbs.export_runs(request)
+        answer = stored_runs.export_runs(request)
     print_answer(answer, output.json)
 
 
 def import_runs(request: ImportRunsRequest, output: Output) -> None:
     """Add the runs of a file to the store."""
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import stored_runs
 
     with spinner(f"Reading {request.file}"):
-        answer = verbs.import_runs(request)
+        answer = stored_runs.import_runs(request)
     print_answer(answer, output.json)
 
 
 def delete_runs(request: DeleteRunsRequest, output: DeleteOutput) -> None:
     """Delete runs, after a question on a terminal."""
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import stored_runs
 
-    answer = verbs.delete_runs(request) if output.yes else verbs.delete_runs(request, _confirm)
+    answer = stored_runs.delete_runs(request) if output.yes else stored_runs.delete_runs(request, _confirm)
     print_answer(answer, output.json)
 
 
@@ -78,10 +78,10 @@ def _confirm(ids: Sequence[str], place: str) -> bool:
 
 def validate(request: ValidateRequest, output: ValidateOutput) -> None:
     """Compare, and print."""
-    from foretrain.serving import verbs
+    from foretrain.serving.verbs import stored_runs
 
     with spinner("Predicting the stored runs") as progress:
-        answer = verbs.validate(request, progress)
+        answer = stored_runs.validate(request, progress)
     print_answer(answer, output.json, with_runs=output.all)
 
 
@@ -89,18 +89,20 @@ _OF_RUNS: Mapping[str, tuple[str, Command]] = {
     "list": (
         "List runs, the newest first.",
         Command(
-            ListRunsRequest, Output, printing("list_runs"),
+            ListRunsRequest, Output, printing("stored_runs.list_runs"),
             examples=("foretrain runs list", "foretrain runs list --model resnet18 --since 7d --json"),
         ),
     ),
     "show": (
         "Show a run: steps, resources, prediction and measurement.",
-        Command(ShowRunRequest, Output, printing("show_run"), examples=("foretrain runs show 3f2a",)),
+        Command(
+            ShowRunRequest, Output, printing("stored_runs.show_run"), examples=("foretrain runs show 3f2a",)
+        ),
     ),
     "compare": (
         "Compare runs side by side, with ratios to the first.",
         Command(
-            CompareRunsRequest, Output, printing("compare_runs"),
+            CompareRunsRequest, Output, printing("stored_runs.compare_runs"),
             examples=("foretrain runs compare 3f2a 9c01",),
         ),
     ),

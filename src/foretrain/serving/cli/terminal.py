@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import click
@@ -30,12 +31,12 @@ def print_answer(answer: Answer, as_json: bool, files: Sequence[str] = (), **opt
 
 
 def printing(verb: str) -> Callable[[Any, Any], None]:
-    """A command that calls the verb of this name with its request, and prints the answer."""
+    """A command that calls a verb (`listing.devices`) with its request, and prints the answer."""
 
     def run(request: Any, output: Any) -> None:
-        from foretrain.serving import verbs
-
-        print_answer(getattr(verbs, verb)(request), output.json)
+        file, _, name = verb.partition(".")
+        answer = getattr(import_module(f"foretrain.serving.verbs.{file}"), name)(request)
+        print_answer(answer, output.json)
 
     return run
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.requests import TraceRequest
+from foretrain.serving.requests.predict import TraceRequest
 
 
 def run(request: TraceRequest, output: Output) -> None:
     """Print what a training step consists of."""
-    from foretrain.serving import verbs
     from foretrain.serving.cli.terminal import print_answer, spinner
+    from foretrain.serving.verbs import predicting
 
     with spinner(f"Tracing {request.model}") as progress:
-        answer = verbs.trace(request, progress)
+        answer = predicting.trace(request, progress)
     print_answer(answer, output.json)
 
 

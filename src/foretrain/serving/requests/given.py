@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from foretrain.decoding import build, options, read_mapping, values
 from foretrain.errors import InvalidData
 from foretrain.serving.requests.base import Request
-from foretrain.serving.requests.by_verb import REQUESTS
 from foretrain.workloads.options import YAML_SUFFIXES
 
 _LOG_FIELDS = ("target", "log", "planned_steps", "schedule", "history")
@@ -48,6 +47,8 @@ def workload_file_values(cls: type[Request], file: Path) -> dict[str, Any]:
 
 def unread(cls: type[Request], key: str) -> str:
     """Why a key of another verb is refused; nothing if no verb has it."""
+    from foretrain.serving.requests.by_verb import REQUESTS
+
     verbs = [each.VERB for each in REQUESTS if any(option.name == key for option in options(each))]
     if not verbs:
         return ""

@@ -5,10 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrain.decoding import FILE, TEXT, choice, option, texts, whole_number
+from foretrain.convergence.options import LogRequest
+from foretrain.decoding import (
+    FILE,
+    SWITCH,
+    TEXT,
+    choice,
+    option,
+    texts,
+    whole_number,
+)
 from foretrain.learning.resources.options import GROUPINGS, NETWORKS, READOUTS
-from foretrain.panels import FIT, OUTPUT, STORED
+from foretrain.panels import (
+    COST,
+    FIT,
+    OUTPUT,
+    STORED,
+)
 from foretrain.serving.requests.base import Request
+from foretrain.workloads.options import (
+    MODEL_NAME,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,3 +95,62 @@ class LearnResourcesRequest(Request):
         FILE, "JSON to write, the weights beside it (default: your own Inspector, which `resources` uses).",
         panel=OUTPUT,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergeRequest(Request, LogRequest):
+    """When a training log reaches its target."""
+
+    VERB = "converge"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnRequest(Request):
+    """Regression on a user's own timings."""
+
+    VERB = "learn"
+    COMMON = ("target", "features", "split", "technique", "save", "plot", "json")
+
+    table: Path | None = option(
+        FILE, "CSV file with a header and one row per timing.", positional=True, metavar="TABLE"
+    )
+    runs: str | None = option(
+        TEXT,
+        "Learn from stored runs instead: all, or filters such as model=resnet18,device=here,since=7d.",
+        metavar="QUERY",
+        panel=STORED,
+    )
+    store: str | None = option(
+        TEXT, "Store to read with `runs`: SQLite file or database URL.", metavar="FILE|URL", panel=STORED
+    )
+    target: str | None = option(
+        TEXT, "Column to predict; must be positive (default with `runs`: step_seconds).", metavar="COLUMN"
+    )
+    features: tuple[str, ...] = option(
+        texts("columns"), "Feature columns, comma-separated (default: all).", default=()
+    )
+    technique: tuple[str, ...] = option(
+        texts("techniques"),
+        "Regression techniques: linear, ridge, nnls, ernest, svr, forest, boosting, gray-box (default: all).",
+        default=(),
+    )
+    split: tuple[str, ...] = option(
+        texts("splits"),
+        "Validation splits: random, batch-size, gpu-count, compute-power, inner-modules, column=NAME, or "
+        "all applicable ones. The first split selects the model.",
+        default=("random",),
+    )
+    model: str | None = option(
+        MODEL_NAME,
+        "Model trained in all rows, if the table has no column `model`; used by gray-box.",
+        complete="model",
+        panel=COST,
+    )
+    gray_box: bool = option(
+        SWITCH,
+        "Use foretrain's own prediction as a feature (gray-box).",
+        default=True,
+        flags=("gray-box/no-gray-box",),
+        panel=COST,
+    )
+    drop_missing: bool = option(SWITCH, "Drop rows with missing values.", default=False)

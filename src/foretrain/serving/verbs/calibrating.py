@@ -220,7 +220,8 @@ class TimingsLearned(Answer):
 def learn_timings(file: Path, progress: Progress) -> TimingsLearned:
     """Store the timings of a CSV file; of a line that cannot be right nothing is stored."""
     from foretrain.measuring.step_timings import read_timings
-    from foretrain.prediction.corrections.timings import measurements_file, remember
+    from foretrain.prediction.corrections.files import measurements_file
+    from foretrain.prediction.corrections.timings import remember
 
     steps = []
     for timing in read_timings(file):
@@ -246,7 +247,8 @@ def _uncorrected(of: TimedConfiguration) -> StepError:
     from foretrain.prediction.cost_models import OperatorCostModel
     from foretrain.prediction.predict import pace_of
     from foretrain.prediction.scenario import whole_error
-    from foretrain.serving.requests import PredictRequest, request_from
+    from foretrain.serving.requests.given import request_from
+    from foretrain.serving.requests.predict import PredictRequest
     from foretrain.serving.verbs.predicting import scenario
 
     asked = {**asdict(of), "on": of.device if of.devices == "1" else f"{of.device}:{of.devices}"}

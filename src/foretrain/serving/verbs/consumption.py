@@ -11,8 +11,8 @@ from foretrain.answers import Infeasible
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.serving.requests import PairRequest, ResourcesRequest, request_from
-from foretrain.serving.requests.resources import CHANGES
+from foretrain.serving.requests.given import request_from
+from foretrain.serving.requests.resources import CHANGES, PairRequest, ResourcesRequest
 from foretrain.serving.verbs.predicting import Progress, no_progress, topology, workload
 
 if TYPE_CHECKING:

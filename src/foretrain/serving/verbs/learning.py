@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest, MissingData
-from foretrain.serving.requests import ConvergeRequest, LearnRequest
-from foretrain.serving.requests.learn import LearnLayersRequest, LearnResourcesRequest
+from foretrain.serving.requests.learn import (
+    ConvergeRequest,
+    LearnLayersRequest,
+    LearnRequest,
+    LearnResourcesRequest,
+)
 from foretrain.serving.verbs.predicting import Progress, no_progress
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
-from foretrain.serving.requests import (
+from foretrain.serving.requests.facts import (
     DevicesRequest,
     ExplainRequest,
     LinksRequest,

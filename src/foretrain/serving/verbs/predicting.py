@@ -11,23 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
-from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
-from foretrain.planning.options import Limits, OwningOptions
-from foretrain.prediction.options import InputOptions, Parallelism, TopologyOption
-from foretrain.serving.requests import (
-    GuideModel,
-    GuideRequest,
-    LinksRequest,
-    PlanRequest,
-    PredictedJob,
-    PredictRequest,
-    RentOrBuyRequest,
-    Request,
-    ScalingRequest,
-    TraceRequest,
-    request_from,
-)
-from foretrain.workloads.options import ModelOption, TrainingOptions, WorkloadRequest
+from foretrain.jobs.options import JobOptions, LengthOptions
+from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.workloads.options import WorkloadRequest
 
 if TYPE_CHECKING:
     from foretrain.answers import Infeasible
@@ -38,7 +24,14 @@ if TYPE_CHECKING:
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.prediction.cost_models import CostModel
+    from foretrain.prediction.options import TopologyOption
     from foretrain.prediction.scenario import Scenario
+    from foretrain.serving.requests.base import Request
+    from foretrain.serving.requests.facts import LinksRequest
+    from foretrain.serving.requests.plan import GuideRequest, PlanRequest, RentOrBuyRequest, ScalingRequest
+    from foretrain.serving.requests.predict import PredictRequest, TraceRequest
+    from foretrain.serving.requests.schedule import PredictedJob
+    from foretrain.workloads.options import ModelOption
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
@@ -97,10 +90,10 @@ def scenario(
 
 def topology(request: TopologyOption | ScalingRequest | LinksRequest) -> Topology | None:
     """The topology file of a request; with links by name too it raises `InvalidRequest`."""
-    from foretrain.facts.topology import read_topology
-
     if request.topology is None:
         return None
+    from foretrain.facts.topology import read_topology
+
     if getattr(request, "links", None) is not None:
         raise InvalidRequest("`links` and `topology` both say how the devices of a node are joined; give one")
     return read_topology(request.topology)
@@ -113,7 +106,9 @@ def plan(
     with_prediction: bool = False,
 ) -> Frontier | Infeasible:
     """Which machines to rent for a job; `with_prediction` adds the prediction of the chosen plan's step."""
+    from foretrain.jobs.options import BatchLimits
     from foretrain.planning.machines import MachinesRequest
+    from foretrain.planning.options import Limits, OwningOptions
     from foretrain.planning.plan import PlanProblem
     from foretrain.planning.plan import plan as core
 
@@ -149,6 +144,9 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
     from foretrain.planning.guide.cells import default_machines, machines_named
     from foretrain.planning.guide.guide import BATCHES, GuideProblem
     from foretrain.planning.guide.guide import guide as core
+    from foretrain.serving.requests.given import request_from
+    from foretrain.serving.requests.plan import GuideModel
+    from foretrain.workloads.options import TrainingOptions
 
     machines = machines_named(request.on, request.counts, request.cloud)
     progress("reading the models")
@@ -183,12 +181,14 @@ def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) 
     """The same with a prediction from model and hardware as the prior."""
     from foretrain.facts.hardware import Cluster, hardware, with_topology
     from foretrain.learning.scaling.configurations import PredictedScaling
+    from foretrain.serving.requests.given import request_from
+    from foretrain.serving.requests.plan import GuideModel
 
     if request.workload is None or request.on is None:
         raise InvalidRequest("a prediction needs both `workload` and `on`")
     progress(f"predicting {request.workload}")
     machines = with_topology(Cluster(request.on, (hardware(request.on),)), topology(request))
-    options = {"model": request.workload, **_chosen(request, ScalingRequest, ("precision",))}
+    options = {"model": request.workload, **_chosen(request, type(request), ("precision",))}
     predicted = PredictedScaling(
         workload(request_from(GuideModel, options)),
         machines.groups[0],

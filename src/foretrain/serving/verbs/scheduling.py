@@ -12,13 +12,8 @@ from foretrain.decoding import options, part
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, UnknownName
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.prediction.options import InputOptions
-from foretrain.serving.requests import (
-    PredictedJob,
-    RunRequest,
-    ScheduleRequest,
-    SimulateRequest,
-    request_from,
-)
+from foretrain.serving.requests.given import request_from
+from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
 from foretrain.serving.verbs.predicting import (
     Progress,
     cost_model,
