@@ -54,6 +54,7 @@ from foretrain.planning.guide.guide import Guide as Guide
 from foretrain.planning.rent_or_buy import RentOrBuy as RentOrBuy
 from foretrain.planning.speedup import TimeAndCost as TimeAndCost
 from foretrain.planning.speedup import speedup_per_fold_of_cost as speedup_per_fold_of_cost
+from foretrain.prediction.answer import FitAnswer as FitAnswer
 from foretrain.prediction.answer import Prediction as Prediction
 from foretrain.prediction.resources.consumption import ConsumptionAnswer as ConsumptionAnswer
 from foretrain.prediction.resources.pairing import PairAnswer as PairAnswer
@@ -81,6 +82,7 @@ from foretrain.serving.requests.planning import GuideRequest as GuideRequest
 from foretrain.serving.requests.planning import PlanRequest as PlanRequest
 from foretrain.serving.requests.planning import RentOrBuyRequest as RentOrBuyRequest
 from foretrain.serving.requests.planning import ScalingRequest as ScalingRequest
+from foretrain.serving.requests.predicting import FitRequest as FitRequest
 from foretrain.serving.requests.predicting import PredictRequest as PredictRequest
 from foretrain.serving.requests.predicting import TraceRequest as TraceRequest
 from foretrain.serving.requests.resources import PairRequest as PairRequest
@@ -146,6 +148,8 @@ __all__ = [
     "Explanation",
     "ExportCalibrationRequest",
     "ExportRunsRequest",
+    "FitAnswer",
+    "FitRequest",
     "ForetrainError",
     "Frontier",
     "GpuLearned",
@@ -231,6 +235,7 @@ __all__ = [
     "explain",
     "export_calibration",
     "export_runs",
+    "fit",
     "forget_calibration",
     "guide",
     "import_calibration",
@@ -495,6 +500,15 @@ class _PredictRequestKeywords(
     """Power limit per device in watts (default: data sheet). A lower limit slows down matrix products."""
     advice: bool
     """Search for changes that make the step faster."""
+
+class _FitRequestKeywords(
+    _WorkloadRequestKeywords,
+    _HardwareOptionKeywords,
+    _TopologyOptionKeywords,
+    _ParallelismKeywords,
+    total=False,
+):
+    """Whether a training step fits into memory."""
 
 class _BatchLimitsKeywords(_BatchOptionKeywords, _BatchDivisionKeywords, total=False):
     """A fixed batch of each device and step, a fixed global batch, or any up to `max_global_batch`."""
@@ -1059,6 +1073,20 @@ def predict(
     >>> job = ft.predict("mnist-cnn", on="t4", batch=64, samples=60_000, epochs=10, advice=False).job
     >>> job.steps
     9380
+    """
+
+def fit(
+    model: str | FitRequest | torch.nn.Module,
+    *,
+    inputs: Any = None,
+    loss: Any = None,
+    **options: Unpack[_FitRequestKeywords],
+) -> FitAnswer | Infeasible:
+    """Ask whether a training step fits into memory, and what would make it fit.
+
+    >>> answer = ft.fit("mnist-cnn", on="t4", batch=64)
+    >>> answer.memory.fits, answer.probability > 0.99
+    (True, True)
     """
 
 def plan(

@@ -17,9 +17,11 @@ from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
+from foretrain.prediction.advice.scaling_curve import ResizedStep, ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
+    FitAnswer,
     MemoryAnswer,
     ParallelismReport,
     Prediction,
@@ -57,7 +59,6 @@ from foretrain.workloads.workload import graph_at
 
 if TYPE_CHECKING:
     from foretrain.prediction.advice.remedies import MemoryRemedy
-    from foretrain.prediction.advice.scaling_curve import ScalingCurve
     from foretrain.prediction.heterogeneous.choice import SplitStep
     from foretrain.prediction.search.search import Ranking
 
@@ -93,6 +94,51 @@ def predict_as(kind: type[AnyPrediction], scenario: Scenario) -> AnyPrediction |
     if PRECISION not in scenario.workload.left_open:
         return answer
     return replace(answer, notes=(_note_on_precision(complete), *answer.notes))
+
+
+def fit(scenario: Scenario) -> FitAnswer | Infeasible:
+    """Whether a training step fits into memory, and what would make it fit; no advice on its time."""
+    complete = resolve(scenario)
+    outcome = _outcome(complete)
+    if isinstance(outcome, Infeasible):
+        return outcome
+    if isinstance(outcome, Evaluation):
+        return _fit_answer(complete, outcome)
+    from foretrain.prediction.search.search import Ranking
+
+    if isinstance(outcome, Ranking):
+        return _fit_answer(complete, outcome.best)
+    division = outcome.division
+    answer = _fit_answer(complete, division.fullest, outcome.largest_batch, outcome.notes)
+    return replace(
+        answer, batch=division.global_batch, tokens=answer.tokens * division.global_batch // answer.batch
+    )
+
+
+def _fit_answer(
+    scenario: Scenario, fullest: Evaluation, largest: int | None = None, notes: tuple[str, ...] = ()
+) -> FitAnswer:
+    """The answer of the fullest device; `largest` is the largest batch where it is known."""
+    fitting: tuple[MemoryRemedy, ...] = ()
+    if largest is None:
+        largest = _largest_batch(fullest)
+        if not fullest.memory.fits:
+            from foretrain.prediction.advice.remedies import remedies
+
+            fitting = remedies(fullest, largest)
+    graph, configuration = fullest.graph, fullest.configuration
+    if PRECISION in scenario.workload.left_open:
+        notes = (_note_on_precision(scenario), *notes)
+    return FitAnswer(
+        workload=fullest.context.workload,
+        cluster=scenario.cluster,
+        strategy=configuration.layout.name,
+        batch=configuration.batch,
+        tokens=graph.tokens * configuration.batch // graph.batch,
+        memory=_memory(fullest, largest, fitting),
+        device=fullest.context.hardware.device.id,
+        notes=tuple(dict.fromkeys((*notes, *graph.notes))),
+    )
 
 
 def pace_of(scenario: Scenario) -> Evaluation | Infeasible:
@@ -142,7 +188,6 @@ def _ranking(scenario: Scenario, context: StepContext) -> Ranking | Infeasible:
 def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasible) -> Infeasible:
     """The same answer with the fewest devices on which a layout fits, if a few doublings are enough."""
     from foretrain.prediction.advice.remedies import layout_text
-    from foretrain.prediction.advice.scaling_curve import resize
 
     for doubling in range(1, _MAX_DEVICE_DOUBLINGS + 1):
         try:
@@ -197,23 +242,20 @@ def _answer(
     kind: type[AnyPrediction], scenario: Scenario, now: Evaluation, ranking: Ranking | None = None
 ) -> AnyPrediction:
     """The answer for equal nodes, with what would change it."""
-    is_batch_fixed = scenario.parallelism.global_batch is not None
+    resized = ResizedStep(now, scenario.parallelism.global_batch is not None)
     largest = _largest_batch(now)
     fitting: tuple[MemoryRemedy, ...] = ()
     changes: tuple[Advice, ...] = ()
     scaling: ScalingCurve | None = None
     if scenario.advice:
         if now.memory.fits:
-            changes = advice(now, is_batch_fixed, largest)
+            changes = advice(resized, largest)
         else:  # remedies have no gain: there is no step that fits to compare them with
             from foretrain.prediction.advice.remedies import remedies
 
             fitting = remedies(now, largest)
             changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
-        if now.configuration.layout.devices > 1:
-            from foretrain.prediction.advice.scaling_curve import curve_of
-
-            scaling = curve_of(now, is_batch_fixed)
+        scaling = curve_of(resized) if now.configuration.layout.devices > 1 else None
     memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)
     return _prediction(kind, scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
 

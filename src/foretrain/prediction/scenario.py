@@ -25,7 +25,7 @@ from foretrain.prediction.memory.estimate import (
     memory_options,
     out_of_memory_probability,
 )
-from foretrain.prediction.operators.listing import peak_flop_per_second
+from foretrain.prediction.operators.listing import listing_of, peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT, only_precision
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.resolving import as_stored, fix_precision, in_usual_precision, storage_of
@@ -36,10 +36,9 @@ from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.strategy import AUTO, strategy_of
 from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.graph import Graph, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import ResolvedOptions, is_paged
-from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import Workload, executed_graph_at, graph_of
 
 if TYPE_CHECKING:
@@ -305,9 +304,11 @@ def evaluate(
     return _with_timings(evaluation_of(context, configuration, executed, step))
 
 
+@once_per_graph
 def model_flop(graph: Graph) -> float:
     """FLOP of a step that count for MFU: no recomputation, no elementwise operators."""
-    counted = (op for op in operators(graph) if op.work.kind in MATRIX_KINDS and not op.recomputed)
+    listed = listing_of(graph).ops
+    counted = (op for op in listed if op.work.kind in MATRIX_KINDS and not op.recomputed)
     return sum(op.work.flop for op in counted)
 
 

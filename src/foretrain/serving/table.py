@@ -71,6 +71,11 @@ _VERBS = (
         },
     ),
     VerbEntry(
+        "fit", "predicting", "FitRequest",
+        "Answer whether a training step fits into memory, and what would make it fit.",
+        {"prediction.answer.FitAnswer": Shown("predict.fit_page")},
+    ),
+    VerbEntry(
         "plan", "planning", "PlanRequest",
         "Find the best machines to rent for a job.",
         {"planning.frontier.Frontier": Shown("plan.plan_page", report="plan_report.plan_report")},

@@ -89,13 +89,9 @@ def _plots(what: str) -> type[Output]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictOutput(Output):
-    """Of `predict`."""
+class FitOutput(Output):
+    """Of `fit`."""
 
-    timeline: Path | None = option(
-        FILE, "Write the timeline of the step as a Chrome trace (for Perfetto).", panel=OUTPUT
-    )
-    plot: Path | None = plot_option("the scaling curve")
     check: bool = option(
         SWITCH, "Exit with status 1 if the job does not fit in memory.", default=False, panel=OUTPUT
     )
@@ -105,6 +101,26 @@ class PredictOutput(Output):
         default=0.5,
         panel=OUTPUT,
     )
+
+    def exit_code(self, answer: Any) -> int:
+        """With `--check`, whether the job fits in memory."""
+        from foretrain.answers import Infeasible
+        from foretrain.errors import EXIT_INFEASIBLE
+
+        fits = not isinstance(answer, Infeasible) and (
+            answer.memory.fits and 1 - answer.memory.out_of_memory_probability >= self.confidence
+        )
+        return EXIT_INFEASIBLE if self.check and not fits else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOutput(FitOutput):
+    """Of `predict`."""
+
+    timeline: Path | None = option(
+        FILE, "Write the timeline of the step as a Chrome trace (for Perfetto).", panel=OUTPUT
+    )
+    plot: Path | None = plot_option("the scaling curve")
 
     def check_files(self) -> None:
         """The timeline too."""
@@ -123,16 +139,6 @@ class PredictOutput(Output):
             write_file("--timeline", self.timeline, to_json(chrome_trace(answer.timeline, title)))
             yield f"Timeline: {self.timeline}"
         yield from super().write_files(answer, command)
-
-    def exit_code(self, answer: Any) -> int:
-        """With `--check`, whether the job fits in memory."""
-        from foretrain.answers import Infeasible
-        from foretrain.errors import EXIT_INFEASIBLE
-
-        fits = not isinstance(answer, Infeasible) and (
-            answer.memory.fits and 1 - answer.memory.out_of_memory_probability >= self.confidence
-        )
-        return EXIT_INFEASIBLE if self.check and not fits else 0
 
 
 def _launcher_help() -> str:
@@ -329,6 +335,7 @@ def _confirm(ids: Sequence[str], place: str) -> bool:
 
 OUTPUTS: Mapping[str, type[Output]] = {
     "predict": PredictOutput,
+    "fit": FitOutput,
     "plan": PlanOutput,
     "guide": GuideOutput,
     "learn": LearnOutput,

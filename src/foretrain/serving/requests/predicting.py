@@ -1,4 +1,4 @@
-"""The requests of predict and trace."""
+"""The requests of predict, fit and trace."""
 
 from __future__ import annotations
 
@@ -87,4 +87,23 @@ class PredictRequest(
         default=True,
         panel=OUTPUT,
         flags=("advice/no-advice",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRequest(Request, WorkloadRequest, HardwareOption, TopologyOption, Parallelism):
+    """Whether a training step fits into memory."""
+
+    COMMON = (
+        "on batch global_batch precision strategy optimizer seq_len lora checkpoint_activations check json"
+    )
+    TAKES_WORKLOAD_FILE = True
+    DETAILS = (
+        "Reports the chance that a step fits into memory, how much it needs, the largest batch, and options "
+        "that would make it fit."
+    )
+    EXAMPLES = (
+        "foretrain fit llama3-8b --on rtx4090 --lora r=16",
+        "foretrain fit resnet50 --on t4 --batch 256 --check",
+        "foretrain fit llama3-70b --on h100-sxm:8x8 --strategy auto --global-batch 512 --precision bf16",
     )

@@ -1,4 +1,4 @@
-"""What a training job takes before it runs: predict, trace.
+"""What a training job takes before it runs: predict, fit, trace.
 
 Also the nouns of the core that a request describes (`workload`, `scenario`, `cost_model`), for other verbs.
 """
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from foretrain.answers import Infeasible
     from foretrain.facts.topology import Topology
     from foretrain.jobs.predict import JobPrediction
+    from foretrain.prediction.answer import FitAnswer
     from foretrain.prediction.cost_models import CostModel
     from foretrain.prediction.options import TopologyOption
     from foretrain.prediction.scenario import Scenario
     from foretrain.serving.requests import Request
     from foretrain.serving.requests.listing import LinksRequest
     from foretrain.serving.requests.planning import ScalingRequest
-    from foretrain.serving.requests.predicting import PredictRequest, TraceRequest
+    from foretrain.serving.requests.predicting import FitRequest, PredictRequest, TraceRequest
     from foretrain.serving.requests.scheduling import PredictedJob
     from foretrain.workloads.options import ModelOption
     from foretrain.workloads.readers import ModelSource
@@ -82,6 +83,29 @@ def predict(
     asked = scenario(request, progress, source)
     progress("predicting the step")
     return predict_job(asked, length, running)
+
+
+def fit(
+    request: FitRequest, progress: Progress = no_progress, source: ModelSource | None = None
+) -> FitAnswer | Infeasible:
+    """Ask whether a training step fits into memory, and what would make it fit.
+
+    >>> answer = ft.fit("mnist-cnn", on="t4", batch=64)
+    >>> answer.memory.fits, answer.probability > 0.99
+    (True, True)
+    """
+    from foretrain.facts.hardware import cluster, with_topology
+    from foretrain.prediction.predict import fit as core
+    from foretrain.prediction.scenario import Scenario, refuse_unread_links
+
+    machines = with_topology(cluster(request.on), topology(request))
+    parallelism = part(Parallelism, request)
+    if machines.is_homogeneous:
+        refuse_unread_links(machines.groups[0], parallelism)
+    progress("reading the model")
+    trained = workload(request, source)
+    progress("simulating memory")
+    return core(Scenario(workload=trained, cluster=machines, parallelism=parallelism))
 
 
 def scenario(
