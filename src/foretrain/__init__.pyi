@@ -1248,7 +1248,7 @@ def list_links(
 ) -> LinkList | TopologyAnswer:
     """Links and networks with their rates; with a `topology` file, how the GPUs of that machine are joined.
 
-    >>> {link.kind for link in ft.list_links(kind="nvlink").links}
+    >>> {link.kind.value for link in ft.list_links(kind="nvlink").links}
     {'nvlink'}
     """
 

@@ -160,7 +160,7 @@ class LinkList(Answer):
 def list_links(request: LinksRequest) -> LinkList | TopologyAnswer:
     """Links and networks with their rates; with a `topology` file, how the GPUs of that machine are joined.
 
-    >>> {link.kind for link in ft.list_links(kind="nvlink").links}
+    >>> {link.kind.value for link in ft.list_links(kind="nvlink").links}
     {'nvlink'}
     """
     from foretrain.facts import links
