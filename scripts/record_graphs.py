@@ -31,8 +31,8 @@ from foretrain.workloads.zoo.shapes import config_at, sample_at, shape_of
 
 PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101,
           103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179)  # fmt: skip
-POINTS = 4
-CHECK_LAYERS = 10
+POINTS = 3
+CHECK_LAYERS = 6
 """Depth at which templates are proven: none that they are recorded at, and of either period."""
 IMAGE_STEP = 32
 """Convolutional networks halve an image up to five times."""

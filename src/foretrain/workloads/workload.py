@@ -1,7 +1,7 @@
 """A workload: which model is trained, at which sizes, with which options; and its graphs.
 
-Graphs come from the cache, are re-derived from a recorded family where only the batch size or the sequence
-length differs, or are traced.
+Graphs are made from the recordings that ship with the package (`recorded`), come from the cache, are re-derived
+from a recorded family where only the batch size or the sequence length differs, or are traced.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from foretrain.encoding import encode
-from foretrain.errors import InvalidRequest
+from foretrain.errors import InvalidRequest, MissingData
 from foretrain.workloads import cache
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
 from foretrain.workloads.graph import Graph, with_options
 from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
+from foretrain.workloads.recorded.library import RecordedModel, find_recording, has_torch
 from foretrain.workloads.zoo import BuildOptions
 
 if TYPE_CHECKING:
@@ -119,6 +120,13 @@ def _execute(entry: _Entry) -> ExecutedGraph:
             if _has_fused_attention(graph):
                 break
         return ExecutedGraph(shared.change(graph))
+    shipped = _find_shipped(entry.workload)
+    if shipped is not None:
+        if shipped.sizes["batch"] < BATCHES[0]:
+            return ExecutedGraph(offload_optimizer(shipped.graph()))
+        return _unroll(_Entry(_key(entry.workload, "family"), entry.workload), _axes()).executed_at(
+            {"batch": shipped.sizes["batch"]}
+        )
     cached = cache.find(entry.key)
     if isinstance(cached, Graph):
         return ExecutedGraph(offload_optimizer(cached))
@@ -146,6 +154,11 @@ def _execute_at(entry: _Entry) -> ExecutedGraph:
 
 def trace_workload(workload: Workload) -> Graph:
     """The graph of a workload, recorded now and not fused. This is what needs torch."""
+    if not has_torch():
+        raise MissingData(
+            f"foretrain ships no recording of {workload.source.name} with these options and sizes, and tracing "
+            "it needs torch: pip install 'foretrain[models]'"
+        )
     from foretrain.workloads.tracing.step import trace
 
     example = workload.source.example(workload.sizes)
@@ -175,8 +188,11 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
             if recorded is None or _has_fused_attention(recorded.graph):
                 break
         return None if recorded is None else recorded.with_graph(shared.change(recorded.graph))
-    axes = (RecordedAxis("batch", *BATCHES), *((RecordedAxis("seq_len", *seq_lens),) if seq_lens else ()))
+    axes = _axes(seq_lens)
     entry = _key(workload, "family", seq_lens)
+    shipped = _find_shipped(workload.at(batch=BATCHES[0]))
+    if shipped is not None and shipped.has(axes):
+        return _unroll(_Entry(entry, workload), axes)
     cached = cache.find(entry)
     if isinstance(cached, Family):
         return cached
@@ -188,6 +204,24 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
         return None
     cache.keep(entry, recorded, workload.source.is_kept)
     return recorded
+
+
+def _axes(seq_lens: tuple[int, int] | None = None) -> tuple[RecordedAxis, ...]:
+    return (RecordedAxis("batch", *BATCHES), *((RecordedAxis("seq_len", *seq_lens),) if seq_lens else ()))
+
+
+def _find_shipped(workload: Workload) -> RecordedModel | None:
+    """The recording of a workload that ships with the package, if there is one."""
+    shape = None if workload.sizes.real else workload.source.shape(workload.sizes)
+    return None if shape is None else find_recording(shape, workload.options, workload.lora)
+
+
+@lru_cache(maxsize=8)
+def _unroll(entry: _Entry, axes: tuple[RecordedAxis, ...]) -> Family:
+    """The family of a workload that has a recording."""
+    shipped = _find_shipped(entry.workload.at(batch=BATCHES[0]))
+    assert shipped is not None
+    return shipped.family(axes)
 
 
 def _derive(workload: Workload) -> ExecutedGraph | None:

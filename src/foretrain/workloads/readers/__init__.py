@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, versions
 from foretrain.workloads.zoo import BuildOptions, build, zoo
+from foretrain.workloads.zoo.shapes import ModelShape, shape_of
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
@@ -64,6 +65,10 @@ class ZooModel(ModelSource):
 
     def fingerprint(self) -> str:
         return _zoo_fingerprint(self.entry)
+
+    def shape(self, options: BuildOptions) -> ModelShape:
+        entry = zoo()[self.entry]
+        return shape_of(entry, entry.sizes(options))
 
     def example(self, options: BuildOptions) -> Example:
         import torch

@@ -50,6 +50,10 @@ class RecordedModel:
         graph = with_update(self.template.graph_at(self.sizes, self.options), self.options)
         return _with_distinct_specs(graph)
 
+    def has(self, axes: tuple[RecordedAxis, ...]) -> bool:
+        """Whether these sizes are free in the recording."""
+        return not any(axis.name in self.template.tables["covers"] for axis in axes)
+
     def family(self, axes: tuple[RecordedAxis, ...]) -> Family:
         """The family over the given axes."""
         corners, counts = [], []

@@ -43,7 +43,7 @@ class Depth(NamedTuple):
         return self.layers // self.period
 
 
-DEPTHS = (Depth(4, 1, 1), Depth(6, 1, 2), Depth(8, 2, 1), Depth(12, 2, 2))
+DEPTHS = (Depth(4, 1, 1), Depth(7, 1, 2), Depth(8, 2, 1))
 """What is tried, in this order: with two blocks between the ends at least, which must be equal."""
 FLAT = Depth(0, 1, 0)
 """Of a model whose depth is fixed."""
@@ -85,7 +85,7 @@ def without_update(graph: Graph) -> Graph:
     kept = [
         number
         for number, buffer in enumerate(graph.buffers)
-        if buffer.role is not Role.OPTIMIZER_STATE and buffer.born < end
+        if buffer.role is not Role.OPTIMIZER_STATE and (buffer.born < end or buffer.role is Role.GRADIENT)
     ]
     new = {old: number for number, old in enumerate(kept)}
     return replace(
@@ -230,11 +230,10 @@ class _Maker:
     def _list_made(self) -> list[list[list[int]]]:
         """For every segment and instance the buffers that its calls make, in order."""
         by_call: dict[int, list[int]] = {}
+        last = len(self._first.calls) - 1
         for number in range(self._owned_count, len(self._first.buffers)):
-            born = self._first.buffers[number].born
-            if not 0 <= born < len(self._first.calls):
-                raise NotRecordable("a buffer is made by no call")
-            by_call.setdefault(born, []).append(number)
+            # A gradient that was copied out of the last call is first seen after it
+            by_call.setdefault(min(self._first.buffers[number].born, last), []).append(number)
         return [
             [[buffer for call in where for buffer in by_call.get(call, ())] for where in segment.ranges]
             for segment in self._calls

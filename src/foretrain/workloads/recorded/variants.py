@@ -124,12 +124,12 @@ def list_variants(attention: bool, lora: bool, images: bool) -> Iterator[Variant
         for eager, last in product((False, True)[: 1 + attention], (False, True)[: 1 + images]):
             for storage in STORAGES:
                 yield Variant(storage, eager, channels_last=last, single=single)
-            usual = STORAGES if attention else USUAL_STORAGES
+            usual = STORAGES if attention and not last else USUAL_STORAGES
             recomputed = CHECKPOINTS[1:] if attention and not eager else CHECKPOINTS[1:2]
             for storage, checkpoint in product(usual, recomputed):
                 yield Variant(storage, eager, checkpoint, last, single=single)
-            for storage in STORAGES[:4] if attention else USUAL_STORAGES:
+            for storage in USUAL_STORAGES:
                 yield Variant(storage, eager, "", last, forward_only=True, single=single)
         for kind in LORA if lora else ():
-            for storage, checkpoint in product((FULL, HALF_AUTOCAST), CHECKPOINTS[:2]):
+            for storage, checkpoint in product((FULL, HALF_AUTOCAST)[bool(kind) :], CHECKPOINTS[:2]):
                 yield Variant(storage, False, checkpoint, single=single, lora=f"lora{kind}")

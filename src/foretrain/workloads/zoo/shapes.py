@@ -28,7 +28,6 @@ _STACKS: Mapping[str, tuple[str, ...]] = {
     "gpt": ("vocabulary", "positions"),
     "llama": ("hidden", "vocabulary"),
     "t5": ("hidden",),
-    "switch": ("hidden",),
     "transformer": ("hidden",),
     "vit": ("hidden",),
 }
