@@ -207,7 +207,7 @@ def test_malformed_facts_name_their_file(tmp_path: Path) -> None:
     (tmp_path / "odd.toml").write_text(f'{identity}form = "pcie"\nper = "board"\n\n[[facts]]\nkind = 3\n')
     (odd,) = read_things(Device, tmp_path)
     assert odd.name == "odd"
-    with pytest.raises(InvalidData, match="odd.toml"):
+    with pytest.raises(InvalidData, match=r"odd\.toml"):
         odd.sheet.has("memory_bytes")
 
 
