@@ -133,8 +133,6 @@ def test_any_step_is_what_it_spends_its_time_on(of: Program, data: st.DataObject
     assert spent == pytest.approx(run.seconds)
     exchanging = sum(by_bytes(each) * exchange_count(each, of) for each in of.exchanges)
     assert run.exposed_seconds <= exchanging + 1e-6
-        run.exposed_seconds <= sum(by_bytes(each) * exchange_count(each, of) for each in of.exchanges) + 1e-6
-    )
     assert run.computing_seconds == per_step(device, of)
     assert run.seconds >= per_step(host, of) - 1e-6
     assert sum(run.phases.values()) == pytest.approx(run.computing_seconds + run.waiting_seconds)
