@@ -8,6 +8,7 @@ Keywords are the options of the command line. What is exported here is public an
 change. Names are loaded when first used, so that `import foretrain` stays light.
 
     predict                     a training step, and the whole job, on given hardware
+    fit                         does a training step fit into memory, and what would make it fit?
     plan                        what to rent for a job, among all offers
     trace                       what a training step consists of
     guide                       networks by hardware by batch size
@@ -19,10 +20,11 @@ change. Names are loaded when first used, so that `import foretrain` stays light
     simulate                    many jobs on a cluster over time, under one policy or several
     schedule                    one decision: which jobs run where now, and when the others will
     run                         the jobs for real, on this machine, Ray or Slurm
-    PredictRequest, PlanRequest, TraceRequest, GuideRequest    the requests of these verbs
+    PredictRequest, FitRequest, PlanRequest, TraceRequest, GuideRequest    the requests of these verbs
     ConvergeRequest, ScalingRequest, LearnRequest, RentOrBuyRequest    as plain data
     SimulateRequest, ScheduleRequest, RunRequest               as plain data
     JobPrediction, Prediction   what `predict` answers: a step with its epoch and job; a step
+    FitAnswer                   what `fit` answers
     Job, Epoch                  a whole job; one pass over a data set
     Frontier, Plan              what `plan` answers, and one of its plans
     Trace, Guide, Convergence, ScalingAnswer, LearnAnswer, RentOrBuy    what the others answer
@@ -111,7 +113,7 @@ if TYPE_CHECKING:
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
-    from foretrain.prediction.answer import Prediction
+    from foretrain.prediction.answer import FitAnswer, Prediction
     from foretrain.prediction.resources.consumption import ConsumptionAnswer
     from foretrain.prediction.resources.pairing import PairAnswer
     from foretrain.scheduling.accounting import Comparison, Outcome
@@ -125,6 +127,7 @@ if TYPE_CHECKING:
         explain,
         export_calibration,
         export_runs,
+        fit,
         forget_calibration,
         guide,
         import_calibration,
@@ -176,7 +179,7 @@ if TYPE_CHECKING:
     )
     from foretrain.serving.requests.measure import CampaignRequest, MeasureRequest, ProfileRequest
     from foretrain.serving.requests.plan import GuideRequest, PlanRequest, RentOrBuyRequest, ScalingRequest
-    from foretrain.serving.requests.predict import PredictRequest, TraceRequest
+    from foretrain.serving.requests.predict import FitRequest, PredictRequest, TraceRequest
     from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
     from foretrain.serving.requests.runs import (
         CompareRunsRequest,
@@ -240,6 +243,8 @@ __all__ = (
     "Explanation",
     "ExportCalibrationRequest",
     "ExportRunsRequest",
+    "FitAnswer",
+    "FitRequest",
     "ForetrainError",
     "Frontier",
     "GpuLearned",
@@ -325,6 +330,7 @@ __all__ = (
     "explain",
     "export_calibration",
     "export_runs",
+    "fit",
     "forget_calibration",
     "guide",
     "import_calibration",
@@ -363,6 +369,7 @@ __all__ = (
 
 _HOMES = {
     "predict": "foretrain.serving.python.predict",
+    "fit": "foretrain.serving.python.fit",
     "plan": "foretrain.serving.python.plan",
     "trace": "foretrain.serving.python.trace",
     "guide": "foretrain.serving.python.guide",
@@ -388,6 +395,7 @@ _HOMES = {
     "Schedule": "foretrain.scheduling.forecast.Schedule",
     "RealRun": "foretrain.backends.answer.RealRun",
     "PredictRequest": "foretrain.serving.requests.predict.PredictRequest",
+    "FitRequest": "foretrain.serving.requests.predict.FitRequest",
     "PlanRequest": "foretrain.serving.requests.plan.PlanRequest",
     "TraceRequest": "foretrain.serving.requests.predict.TraceRequest",
     "GuideRequest": "foretrain.serving.requests.plan.GuideRequest",
@@ -395,6 +403,7 @@ _HOMES = {
     "ScalingRequest": "foretrain.serving.requests.plan.ScalingRequest",
     "RentOrBuyRequest": "foretrain.serving.requests.plan.RentOrBuyRequest",
     "JobPrediction": "foretrain.jobs.predict.JobPrediction",
+    "FitAnswer": "foretrain.prediction.answer.FitAnswer",
     "Prediction": "foretrain.prediction.answer.Prediction",
     "Frontier": "foretrain.planning.frontier.Frontier",
     "Plan": "foretrain.planning.frontier.Plan",

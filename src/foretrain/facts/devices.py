@@ -57,6 +57,11 @@ class Device:
         return self.kind == "gpu"
 
     @property
+    def is_pcie_card(self) -> bool:
+        """Whether it is a card in a slot of PCI Express, rather than on a board with links of its own."""
+        return self.form == "pcie"
+
+    @property
     def memory_bytes(self) -> float:
         """Device memory."""
         return self.sheet.number("memory_bytes")

@@ -21,6 +21,7 @@ from foretrain.prediction.advice.scaling_curve import ResizedStep, ScalingCurve,
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
+    FitAnswer,
     MemoryAnswer,
     ParallelismReport,
     Prediction,
@@ -93,6 +94,51 @@ def predict_as(kind: type[AnyPrediction], scenario: Scenario) -> AnyPrediction |
     if PRECISION not in scenario.workload.left_open:
         return answer
     return replace(answer, notes=(_note_on_precision(complete), *answer.notes))
+
+
+def fit(scenario: Scenario) -> FitAnswer | Infeasible:
+    """Whether a training step fits into memory, and what would make it fit; no advice on its time."""
+    complete = resolve(scenario)
+    outcome = _outcome(complete)
+    if isinstance(outcome, Infeasible):
+        return outcome
+    if isinstance(outcome, Evaluation):
+        return _fit_answer(complete, outcome)
+    from foretrain.prediction.search.search import Ranking
+
+    if isinstance(outcome, Ranking):
+        return _fit_answer(complete, outcome.best)
+    division = outcome.division
+    answer = _fit_answer(complete, division.fullest, outcome.largest_batch, outcome.notes)
+    return replace(
+        answer, batch=division.global_batch, tokens=answer.tokens * division.global_batch // answer.batch
+    )
+
+
+def _fit_answer(
+    scenario: Scenario, fullest: Evaluation, largest: int | None = None, notes: tuple[str, ...] = ()
+) -> FitAnswer:
+    """The answer of the fullest device; `largest` is the largest batch where it is known."""
+    fitting: tuple[MemoryRemedy, ...] = ()
+    if largest is None:
+        largest = _largest_batch(fullest)
+        if not fullest.memory.fits:
+            from foretrain.prediction.advice.remedies import remedies
+
+            fitting = remedies(fullest, largest)
+    graph, configuration = fullest.graph, fullest.configuration
+    if PRECISION in scenario.workload.left_open:
+        notes = (_note_on_precision(scenario), *notes)
+    return FitAnswer(
+        workload=fullest.context.workload,
+        cluster=scenario.cluster,
+        strategy=configuration.layout.name,
+        batch=configuration.batch,
+        tokens=graph.tokens * configuration.batch // graph.batch,
+        memory=_memory(fullest, largest, fitting),
+        device=fullest.context.hardware.device.id,
+        notes=tuple(dict.fromkeys((*notes, *graph.notes))),
+    )
 
 
 def pace_of(scenario: Scenario) -> Evaluation | Infeasible:

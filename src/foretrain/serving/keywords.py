@@ -258,6 +258,12 @@ class PredictRequestKeywords(
     """Search for changes that make the step faster."""
 
 
+class FitRequestKeywords(
+    WorkloadRequestKeywords, HardwareOptionKeywords, TopologyOptionKeywords, ParallelismKeywords, total=False
+):
+    """Whether a training step fits into memory."""
+
+
 class BatchLimitsKeywords(BatchOptionKeywords, BatchDivisionKeywords, total=False):
     """A fixed batch of each device and step, a fixed global batch, or any up to `max_global_batch`."""
 

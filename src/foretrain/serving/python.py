@@ -43,7 +43,7 @@ from foretrain.serving.requests.learn import (
 )
 from foretrain.serving.requests.measure import CampaignRequest, MeasureRequest, ProfileRequest
 from foretrain.serving.requests.plan import GuideRequest, PlanRequest, RentOrBuyRequest, ScalingRequest
-from foretrain.serving.requests.predict import PredictRequest, TraceRequest
+from foretrain.serving.requests.predict import FitRequest, PredictRequest, TraceRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.runs import (
     CompareRunsRequest,
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
+    from foretrain.prediction.answer import FitAnswer
     from foretrain.prediction.resources.consumption import ConsumptionAnswer
     from foretrain.prediction.resources.pairing import PairAnswer
     from foretrain.scheduling.accounting import Comparison, Outcome
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
         DevicesRequestKeywords,
         ExportCalibrationRequestKeywords,
         ExportRunsRequestKeywords,
+        FitRequestKeywords,
         GuideRequestKeywords,
         ImportCalibrationRequestKeywords,
         ImportRunsRequestKeywords,
@@ -214,6 +216,24 @@ def predict(
     """
     request, source = _with_source(PredictRequest, model, inputs, loss, options)
     return predicting.predict(request, source=source)
+
+
+@_keywords(FitRequest)
+def fit(
+    model: str | torch.nn.Module | FitRequest,
+    *,
+    inputs: Any = None,
+    loss: Any = None,
+    **options: Unpack[FitRequestKeywords],
+) -> FitAnswer | Infeasible:
+    """Ask whether a training step fits into memory, and what would make it fit.
+
+    >>> answer = ft.fit("mnist-cnn", on="t4", batch=64)
+    >>> answer.memory.fits, answer.probability > 0.99
+    (True, True)
+    """
+    request, source = _with_source(FitRequest, model, inputs, loss, options)
+    return predicting.fit(request, source=source)
 
 
 @_keywords(PlanRequest)

@@ -133,12 +133,14 @@ class Structure:
     """What follows from calls and buffers alone, whatever the sizes of tensors.
 
     Graphs of a family share it, so it is derived once for all batch sizes. `same_wiring`, if given, is that
-    of a graph whose calls read and write the same buffers, with other specs.
+    of a graph whose calls read and write the same buffers, with other specs. `derived` holds what
+    `once_per_structure` functions returned.
     """
 
     calls: tuple[Call, ...]
     buffers: tuple[Buffer, ...]
     same_wiring: Structure | None = None
+    derived: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def representatives(self) -> tuple[int, ...]:
@@ -303,6 +305,19 @@ def once_per_graph(derive: Callable[[Graph], Derived]) -> Callable[[Graph], Deri
         if derive not in graph.derived:
             graph.derived[derive] = derive(graph)
         result: Derived = graph.derived[derive]
+        return result
+
+    return remembered
+
+
+def once_per_structure(derive: Callable[[Structure], Derived]) -> Callable[[Structure], Derived]:
+    """The same for a function of a structure: it runs once for the graphs of a family."""
+
+    @wraps(derive)
+    def remembered(structure: Structure) -> Derived:
+        if derive not in structure.derived:
+            structure.derived[derive] = derive(structure)
+        result: Derived = structure.derived[derive]
         return result
 
     return remembered

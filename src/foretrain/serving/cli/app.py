@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # `foretrain --help` imports no command
 
 SUMMARIES = {
     "predict": "Predict time, memory and cost of a training job on given hardware.",
+    "fit": "Answer whether a training step fits into memory, and what would make it fit.",
     "plan": "Find the best machines to rent for a job.",
     "trace": "Show the parameters, FLOP, memory traffic and layers of a training step.",
     "scaling": "Predict step times of other placements from a few timings.",
@@ -43,6 +44,7 @@ SUMMARIES = {
     "validate": "Compare predictions with your stored runs.",
 }
 _FILES = {
+    **dict.fromkeys(("predict", "fit"), "predict"),
     **dict.fromkeys(("devices", "models", "links", "offers", "explain"), "facts"),
     **dict.fromkeys(("resources", "pair"), "consumption"),
     **dict.fromkeys(("schedule", "simulate", "run"), "scheduling"),

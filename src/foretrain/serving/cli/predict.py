@@ -10,10 +10,36 @@ from foretrain.decoding import FILE, SWITCH, number, option
 from foretrain.panels import OUTPUT
 from foretrain.serving.cli.frame import Command, Output, check_file, write_file
 from foretrain.serving.cli.terminal import print_answer, spinner
-from foretrain.serving.requests.predict import PredictRequest
+from foretrain.serving.requests.predict import FitRequest, PredictRequest
 
 if TYPE_CHECKING:
     from foretrain.prediction.answer import MemoryAnswer, Prediction
+
+
+def _check() -> bool:
+    """The option to fail where a step does not fit."""
+    check: bool = option(
+        SWITCH, "Exit with status 1 if the job does not fit in memory.", default=False, panel=OUTPUT
+    )
+    return check
+
+
+def _confidence() -> float:
+    confidence: float = option(
+        number(above=0, at_most=1),
+        "Minimum probability of fitting in memory, for `check`.",
+        default=0.5,
+        panel=OUTPUT,
+    )
+    return confidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOutput(Output):
+    """What `fit` prints, and when it fails."""
+
+    check: bool = _check()
+    confidence: float = _confidence()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +50,8 @@ class PredictOutput(Output):
         FILE, "Write the timeline of the step as a Chrome trace (for Perfetto).", panel=OUTPUT
     )
     plot: Path | None = option(FILE, "Plot the scaling curve to this .png or .svg file.", panel=OUTPUT)
-    check: bool = option(
-        SWITCH, "Exit with status 1 if the job does not fit in memory.", default=False, panel=OUTPUT
-    )
-    confidence: float = option(
-        number(above=0, at_most=1),
-        "Minimum probability of fitting in memory, for `check`.",
-        default=0.5,
-        panel=OUTPUT,
-    )
+    check: bool = _check()
+    confidence: float = _confidence()
 
 
 def run(request: PredictRequest, output: PredictOutput) -> int:
@@ -53,6 +72,19 @@ def run(request: PredictRequest, output: PredictOutput) -> int:
         _draw_scaling(answer, output.plot)
     print_answer(answer, output.json)
     return EXIT_INFEASIBLE if output.check and not _fits(answer.memory, output.confidence) else 0
+
+
+def run_fit(request: FitRequest, output: FitOutput) -> int:
+    """Print whether it fits."""
+    from foretrain.answers import Infeasible
+    from foretrain.errors import EXIT_INFEASIBLE
+    from foretrain.serving.verbs import predicting
+
+    with spinner(f"Fitting {request.model}") as progress:
+        answer = predicting.fit(request, progress)
+    print_answer(answer, output.json)
+    fits = not isinstance(answer, Infeasible) and _fits(answer.memory, output.confidence)
+    return EXIT_INFEASIBLE if output.check and not fits else 0
 
 
 def _fits(memory: MemoryAnswer, confidence: float) -> bool:
@@ -79,7 +111,7 @@ def _draw_scaling(prediction: Prediction, file: Path) -> None:
     save_chart(scaling_chart(curve, prediction.workload.source.name), file)
 
 
-COMMAND = Command(
+_PREDICT = Command(
     PredictRequest,
     PredictOutput,
     run,
@@ -95,3 +127,17 @@ COMMAND = Command(
         "foretrain predict resnet50 --on aws:g5.xlarge --batch 64 --samples 1281167 --epochs 90 --spot",
     ),
 )
+
+_FIT = Command(
+    FitRequest,
+    FitOutput,
+    run_fit,
+    "Reports the chance that a step fits into memory, how much it needs, the largest batch, and options that "
+    "would make it fit.",
+    (
+        "foretrain fit llama3-8b --on rtx4090 --lora r=16",
+        "foretrain fit resnet50 --on t4 --batch 256 --check",
+        "foretrain fit llama3-70b --on h100-sxm:8x8 --strategy auto --global-batch 512 --precision bf16",
+    ),
+)
+COMMANDS = {"predict": _PREDICT, "fit": _FIT}

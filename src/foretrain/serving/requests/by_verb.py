@@ -13,12 +13,13 @@ from foretrain.serving.requests.facts import (
 from foretrain.serving.requests.learn import ConvergeRequest, LearnRequest
 from foretrain.serving.requests.measure import MeasureRequest
 from foretrain.serving.requests.plan import GuideRequest, PlanRequest, RentOrBuyRequest, ScalingRequest
-from foretrain.serving.requests.predict import PredictRequest, TraceRequest
+from foretrain.serving.requests.predict import FitRequest, PredictRequest, TraceRequest
 from foretrain.serving.requests.resources import PairRequest, ResourcesRequest
 from foretrain.serving.requests.schedule import RunRequest, ScheduleRequest, SimulateRequest
 
 REQUESTS: tuple[type[Request], ...] = (
     PredictRequest,
+    FitRequest,
     PlanRequest,
     TraceRequest,
     GuideRequest,

@@ -84,3 +84,24 @@ class PredictRequest(
         panel=OUTPUT,
         flags=("advice/no-advice",),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRequest(Request, WorkloadRequest, HardwareOption, TopologyOption, Parallelism):
+    """Whether a training step fits into memory."""
+
+    VERB = "fit"
+    COMMON = (
+        "on",
+        "batch",
+        "global_batch",
+        "precision",
+        "strategy",
+        "optimizer",
+        "seq_len",
+        "lora",
+        "checkpoint_activations",
+        "check",
+        "json",
+    )
+    TAKES_WORKLOAD_FILE = True

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
+    from foretrain.prediction.answer import FitAnswer
     from foretrain.prediction.cost_models import CostModel
     from foretrain.prediction.options import TopologyOption
     from foretrain.prediction.scenario import Scenario
     from foretrain.serving.requests.base import Request
     from foretrain.serving.requests.facts import LinksRequest
     from foretrain.serving.requests.plan import GuideRequest, PlanRequest, RentOrBuyRequest, ScalingRequest
-    from foretrain.serving.requests.predict import PredictRequest, TraceRequest
+    from foretrain.serving.requests.predict import FitRequest, PredictRequest, TraceRequest
     from foretrain.serving.requests.schedule import PredictedJob
     from foretrain.workloads.options import ModelOption
     from foretrain.workloads.readers import ModelSource
@@ -66,6 +67,24 @@ def predict(
     asked = scenario(request, progress, source)
     progress("predicting the step")
     return predict_job(asked, length, running)
+
+
+def fit(
+    request: FitRequest, progress: Progress = no_progress, source: ModelSource | None = None
+) -> FitAnswer | Infeasible:
+    """Whether a training step fits into memory, and what would make it fit."""
+    from foretrain.facts.hardware import cluster, with_topology
+    from foretrain.prediction.predict import fit as core
+    from foretrain.prediction.scenario import Scenario, refuse_unread_links
+
+    machines = with_topology(cluster(request.on), topology(request))
+    parallelism = part(Parallelism, request)
+    if machines.is_homogeneous:
+        refuse_unread_links(machines.groups[0], parallelism)
+    progress("reading the model")
+    trained = workload(request, source)
+    progress("simulating memory")
+    return core(Scenario(workload=trained, cluster=machines, parallelism=parallelism))
 
 
 def scenario(

@@ -24,6 +24,7 @@ VIEWS: Mapping[str, str] = {
     "Convergence": "learn.converge_page",
     "DeviceList": "facts.devices_page",
     "Explanation": "facts.explain_page",
+    "FitAnswer": "predict.fit_page",
     "Frontier": "plan.plan_page",
     "GpuLearned": "calibrate.gpu_page",
     "Guide": "guide.guide_page",
