@@ -150,7 +150,7 @@ register(
 def _wheel() -> Path:
     """The wheel of the working tree; its build backend is downloaded."""
     folder = _folder() / "wheel"
-    options = ["--quiet", "--no-deps", "-w", folder, ROOT]
+    options = ["--quiet", "--no-deps", "-w", str(folder), str(ROOT)]
     built = subprocess.run(
         [sys.executable, "-m", "pip", "wheel", *options], capture_output=True, text=True, check=False
     )

@@ -71,7 +71,7 @@ def test_other_amounts_are_what_the_work_returns() -> None:
     assert (found.median, found.unit, found.met, found.ratio) == (11.0, "MB", True, None)
 
 
-def test_what_this_machine_lacks_is_said_and_misses_no_target(
+def test_what_this_machine_lacks_is_reported_and_misses_no_target(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def needs_network() -> None:
