@@ -200,14 +200,14 @@ def read_things(kind: Callable[..., T], folder: Traversable, texts: Iterable[str
     wanted = tuple(texts) or _identity(kind)
     files = (file for file in folder.iterdir() if file.name.endswith(".toml"))
     for file in sorted(files, key=lambda file: file.name):
-        head, found, facts = _read_text(file).partition(f"\n{_FACTS}")
+        head, marker, facts = _read_text(file).partition(f"\n{_FACTS}")
         content = _parse_toml(head, file.name)
         missing = [key for key in wanted if not isinstance(content.get(key), str)]
         if missing:
             raise InvalidData(file.name, f"a file in {folder.name} must say {', '.join(missing)}")
         if content["id"] + ".toml" != file.name:
             raise InvalidData(file.name, f"the file is not named after its id, {content['id']!r}")
-        sheet = Sheet(content["id"], partial(_read_facts, f"{_FACTS}{facts}" if found else "", file.name))
+        sheet = Sheet(content["id"], partial(_read_facts, f"{_FACTS}{facts}" if marker else "", file.name))
         yield kind(
             **{key: content[key] for key in wanted}, aliases=tuple(content.get("aliases", ())), sheet=sheet
         )
