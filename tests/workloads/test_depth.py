@@ -41,7 +41,7 @@ def assert_same(one: Graph, other: Graph) -> None:
 @pytest.mark.parametrize(
     ("name", "how"),
     [(name, "mixed") for name in MODELS]
-    + [(name, how) for how in OPTIONS for name in ("bert-base", "llama3.2-1b", "t5-small") if how != "mixed"],
+    + [(name, how) for how in OPTIONS for name in ("bert-base", "llama3.2-1b", "vit-b-16") if how != "mixed"],
 )
 def test_derived_blocks_are_those_of_a_trace(name: str, how: str) -> None:
     few, more = (traced(name, blocks, OPTIONS[how]) for blocks in FEW_BLOCKS)

@@ -20,7 +20,7 @@ from typing import Any
 from foretrain.facts.frameworks import frameworks
 from foretrain.workloads.depth import NotDerivable, at_every_depth, deepen
 from foretrain.workloads.fused_kernels import fuse_kernels
-from foretrain.workloads.fusion import Fusion, fusion
+from foretrain.workloads.fusion import CONVOLUTION, Fusion, fusion
 from foretrain.workloads.graph import Graph, Phase, Role, with_options
 from foretrain.workloads.rematerialisation import with_retyped_specs
 from foretrain.workloads.rules import operators
@@ -56,10 +56,15 @@ class ExecutedGraph:
 
     @cached_property
     def shallow(self) -> tuple[ExecutedGraph, ExecutedGraph, int] | None:
-        """The step with a few of its equal blocks, with one more, and how many more than these it has."""
+        """The step with a few of its equal blocks, with one more, and how many more than these it has.
+
+        None, too, if images are compiled: their layout depends on the number of all calls.
+        """
         if self.source.repeats is None:
             return None
         low, high, extra = self.source.repeats
+        if self.source.options.compile and any(call.name == CONVOLUTION for call in low.calls):
+            return None
         first = self.first.shallow if self.first is not None else None
         if first is None:
             return ExecutedGraph(low), ExecutedGraph(high), extra
