@@ -37,7 +37,7 @@ Path(sys.argv[3]).write_bytes(dump(graph))
 """
 _CALIBRATIONS = (
     attention.calibration, convolution.calibration, matrix.calibration, recurrent.calibration,
-    streaming.calibration, matrix.forests, mixed_precision.calibration,
+    streaming.calibration, mixed_precision.calibration,
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from foretrain.facts.devices import devices
 from foretrain.learning.user_calibration.fitting import WorkerFit, fit_workers
 from foretrain.learning.user_calibration.samples import RunSample, UnusedRun, samples_of
 from foretrain.prediction.step.cpu_workers import worker_time
+from foretrain.probability import Z90
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import Run
 from validation.report import Case, Metrics, SuiteReport, metrics
@@ -28,7 +29,6 @@ BEFORE, AFTER = "before, timed operators", "after, calibrated on other models"
 FOLDER = Path(__file__).parent / "data" / "resources"
 _TRIALS_AT_NORMAL_PRIORITY = 12
 """Trials until the first kill of the campaign; see the README of the data."""
-_P90 = 1.2815515655446004
 
 
 def run(data: Path) -> SuiteReport:
@@ -74,7 +74,7 @@ def _both(cases: Sequence[Case]) -> dict[str, Metrics]:
 def _case(sample: RunSample, fit: WorkerFit) -> Case:
     known = fit.calibration
     seconds = worker_time(sample.step, known.constants).seconds
-    width = math.exp(_P90 * known.spread)
+    width = math.exp(Z90 * known.spread)
     rate = sample.step.network_bytes_per_second
     network = "" if rate is None else f", {8e-6 * rate:.0f} Mbit/s"
     name = f"{sample.model}, {sample.step.strategy}, {sample.step.workers} workers{network}"

@@ -76,7 +76,7 @@ def _justus(measurements: Measurements, learned: ConvolutionFit) -> list[Case]:
     predicted, limit = np.zeros(len(measurements)), _roofline(measurements)
     for name in measurements.devices:
         here, target = measurements.device_ids == name, device(name)
-        share = nearest_share(target, learned.by_device())
+        share = nearest_share(target, learned.by_device().items())
         work = lower(measurements.table.rows(here), target)
         bandwidth = streaming.calibration().share(target)
         shares = np.full(len(work), share)

@@ -28,8 +28,9 @@ from foretrain.errors import ForetrainError
 from foretrain.estimates import Quantiles
 from foretrain.prediction.corrections.error_model import StepError, UserErrors, Variances
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.predict import evaluate_scenario
-from foretrain.prediction.scenario import whole_error
+from foretrain.prediction.predict import pace_of
+from foretrain.prediction.scenario import Evaluation, whole_error
+from foretrain.probability import Z90
 from validation.report import Case, Metrics, SuiteReport, Table, Verdicts, quantile
 from validation.transfer.case import TransferCase, scenario_of
 from validation.transfer.judging import cases_of
@@ -56,7 +57,6 @@ _DRAWS = {1: 200, 3: 200, 10: 100}
 """Enough that the method is judged and not luck: one misleading draw of a source with wild errors costs as
 much as dozens of others gain. The fewer timings, the more one draw differs from the next."""
 _FEWEST_LEFT = 3
-_P90 = 1.2815515655446004
 _TOLERANCE = 0.001
 """Of the error before: what counts as not worse. A mean over random draws has an error itself."""
 _NOTES = (
@@ -113,7 +113,7 @@ class Judged:
     def is_explained(self, with_timings: bool) -> bool:
         """Whether the 80 % interval of the model of errors alone holds the measurement."""
         off = math.log(self.row.measured / self.row.predicted) - (self.log_factor if with_timings else 0.0)
-        return abs(off) <= _P90 * (self.deviation if with_timings else self.prior_deviation)
+        return abs(off) <= Z90 * (self.deviation if with_timings else self.prior_deviation)
 
     def is_inside(self, with_timings: bool) -> bool:
         """Whether the interval holds the measurement."""
@@ -152,7 +152,8 @@ def _row(case: TransferCase) -> TimedRow | None:
     if not case.seconds or OTHER_PROGRAM in case.sets:
         return None
     try:
-        evaluation = evaluate_scenario(scenario_of(case, cost_model=OperatorCostModel()))
+        evaluation = pace_of(scenario_of(case, cost_model=OperatorCostModel()))
+        assert isinstance(evaluation, Evaluation), str(evaluation)
     except ForetrainError:
         return None
     name = case.settings["model"] if case.model is None else case.model.name

@@ -18,7 +18,7 @@ from pathlib import Path
 from foretrain.scheduling.bound import lower_bound_usd
 from foretrain.scheduling.generators import families
 from foretrain.scheduling.policies import policies
-from foretrain.scheduling.policies.milp import Milp
+from foretrain.scheduling.policies.price import Milp
 from foretrain.scheduling.problem import Problem
 from foretrain.scheduling.simulation import simulate
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics, quantile

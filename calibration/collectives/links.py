@@ -25,12 +25,10 @@ from calibration.collectives.fit import Block, blocks, by_device, fit, link_of, 
 from calibration.datasets import aiconfigurator, deepbench, sia, vtrain
 from calibration.datasets.measurements import powers_of_two
 from calibration.datasets.sia import Waiting
+from foretrain.facts.links import NETWORK, NVLINK, PCIE
 from foretrain.prediction.collectives.network import FILE as FILE
 from foretrain.prediction.collectives.network import (
     HOST_BRIDGE,
-    NETWORK,
-    NVLINK,
-    PCIE,
     Behaviour,
     CollectiveCalibration,
     unseen_spread,
@@ -76,7 +74,7 @@ def learn(
     learned = fit(measured_blocks, kind)
     if kind != PCIE:
         return learned
-    behaviour = learned.behaviours[kind]
+    behaviour = learned.technologies[kind]
     own = {name: value for name, value in behaviour.contention.items() if name == HOST_BRIDGE}
     contention = {**behaviour.contention, HOST_BRIDGE: fmean([*machines.values(), *own.values()])}
     bridged = {
@@ -147,13 +145,13 @@ def without_vtrain(data: Path) -> Mapping[str, Any]:
 def _learned(by_kind: Mapping[str, Sequence[Block]], machines: Mapping[str, float]) -> CollectiveCalibration:
     """All technologies."""
     parts = {kind: learn(part, kind, machines) for kind, part in by_kind.items()}
-    network = network_like(parts[PCIE].behaviours[PCIE], parts[NVLINK].behaviours[NVLINK])
+    network = network_like(parts[PCIE].technologies[PCIE], parts[NVLINK].technologies[NVLINK])
     return merged([*parts.values(), CollectiveCalibration({NETWORK: network}, {})])
 
 
 def _entries(learned: CollectiveCalibration) -> dict[str, Any]:
     return {
-        "technologies": {name: asdict(value) for name, value in learned.behaviours.items()},
+        "technologies": {name: asdict(value) for name, value in learned.technologies.items()},
         "links": {name: asdict(value) for name, value in learned.links.items()},
     }
 

@@ -50,7 +50,7 @@ from foretrain.prediction.operators.convolution import (
     share_by_rate,
 )
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.operators.streaming import DeviceShare, nearest_share
+from foretrain.prediction.operators.streaming import nearest_share
 from foretrain.workloads.ops import Direction
 
 DEPTHWISE_SHARE = 0.15
@@ -104,23 +104,18 @@ class ConvolutionFit:
     shares: Mapping[tuple[str, str], float]
     by_rate: bool = False
 
-    def by_device(self) -> tuple[DeviceShare, ...]:
+    def by_device(self) -> dict[str, float]:
         """The share of each device, the geometric mean over its data sets."""
-        names = sorted({name for _, name in self.shares})
-        return tuple(
-            DeviceShare(
-                name,
-                float(np.exp(np.mean([np.log(s) for (_, n), s in self.shares.items() if n == name]))),
-                "fit",
-            )
-            for name in names
-        )
+        return {
+            name: float(np.exp(np.mean([np.log(s) for (_, n), s in self.shares.items() if n == name])))
+            for name in sorted({name for _, name in self.shares})
+        }
 
     def shown(self, sample: Sample) -> Floats:
         """Predicted times as the harness shows them."""
         key = sample.source, sample.device.id
         similar = share_by_rate if self.by_rate else nearest_share
-        share = self.shares[key] if key in self.shares else similar(sample.device, self.by_device())
+        share = self.shares[key] if key in self.shares else similar(sample.device, self.by_device().items())
         bandwidth = streaming.calibration().share(sample.device)
         shares = np.full(len(sample.work), share)
         kernel = convolution_seconds(sample.work, sample.device, self.constants, shares, bandwidth)
@@ -327,7 +322,7 @@ def cross_validate(data_sets: Sequence[Measurements], start_cycles: float) -> tu
 def older_shares(data: Path, learned: ConvolutionFit) -> dict[str, float]:
     """The shares of Kepler's boards, from layers timed on them and on GPUs of the fit in one harness."""
     timed = justus.read_convolutions(data)
-    fitted = {row.device_id: row.share for row in learned.by_device()}
+    fitted = learned.by_device()
 
     def slowness(name: str, share: float) -> float:
         here = timed.device_ids == name
@@ -392,9 +387,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
                 if work.dtype == "float16"
             }
         ),
-        "share_of_peak": {
-            row.device_id: row.share for row in (*learned.by_device(), *amd["lanes"].by_device())
-        },
+        "share_of_peak": learned.by_device() | amd["lanes"].by_device(),
         "older_share_of_peak": older_shares(data, learned),
-        "tensor_share_of_peak": {row.device_id: row.share for row in amd["tensor"].by_device()},
+        "tensor_share_of_peak": amd["tensor"].by_device(),
     }

@@ -21,7 +21,7 @@ from calibration.least_squares import minimise
 from foretrain.facts.devices import device
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.per_layer import FILE as FILE
-from foretrain.prediction.operators.per_layer import LayerLines, LayerType, Line, complexity
+from foretrain.prediction.operators.per_layer import LayerCalibration, LayerType, Line, complexity
 from foretrain.workloads.ops import Direction, Kind
 
 FOLDS = 3
@@ -120,14 +120,14 @@ def fit_line(operations: Floats, seconds: Floats) -> Line:
     return Line(first, slope)
 
 
-def fit(parts: Sequence[Sample]) -> LayerLines:
+def fit(parts: Sequence[Sample]) -> LayerCalibration:
     """Lines of everything measured often enough, and what backward costs over forward."""
     by_device: dict[str, dict[str, Line]] = {}
     for part in parts:
         if len(part) >= _LEAST:
             line = fit_line(part.operations, part.seconds)
             by_device.setdefault(part.device_id, {})[str(part.layer)] = line
-    return LayerLines(by_device, _backward_over_forward(parts, by_device))
+    return LayerCalibration(by_device, _backward_over_forward(parts, by_device))
 
 
 def _backward_over_forward(
@@ -202,7 +202,7 @@ def calibrate(data: Path) -> Mapping[str, Any]:
                 }
                 for layer, line in by_layer.items()
             }
-            for device_id, by_layer in lines.by_device.items()
+            for device_id, by_layer in lines.lines.items()
         },
     }
 

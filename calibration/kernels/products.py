@@ -267,7 +267,7 @@ def without_neusight(data: Path) -> Mapping[str, Any]:
 def _unit(fitted: ProductFit) -> dict[str, Any]:
     return {
         "vendors": {
-            vendor: {"constants": asdict(each.constants), "power_limit": asdict(each.limit)}
+            vendor: {"constants": asdict(each.constants), "power_limit": asdict(each.power_limit)}
             for vendor, each in fitted.unit.vendors.items()
         },
         "shares": dict(fitted.unit.shares),

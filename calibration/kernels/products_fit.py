@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.boosted_trees import from_lightgbm
 from calibration.datasets.measurements import Measurements, Names
 from calibration.kernels.harness import observed
 from calibration.least_squares import minimise
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.forests import Forest, from_lightgbm
+from foretrain.prediction.operators.forests import Forest
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.matrix import (
     CORRECTION_BOUND,
@@ -258,8 +259,8 @@ def modelled(
 
 def bandwidth_without_family(target: Device) -> float:
     """The share of bandwidth of a device without its own fitted times: published, else that of its like."""
-    fitted = [row for row in streaming.calibration().shares if device(row.device_id).family != target.family]
-    return nearest_share(target, (*published_shares(), *fitted))
+    fitted = streaming.calibration().without(target).delivered_share
+    return nearest_share(target, (*published_shares(), *fitted.items()))
 
 
 def fit(

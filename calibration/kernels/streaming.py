@@ -28,7 +28,6 @@ from foretrain.prediction.operators.streaming import FILE as FILE
 from foretrain.prediction.operators.streaming import (
     GROUPS,
     PATTERNS,
-    DeviceShare,
     StreamConstants,
     StreamingCalibration,
     Streams,
@@ -85,8 +84,7 @@ class StreamFit:
         """The delivered share of a device, seen or not."""
         if target.id in self.shares:
             return self.shares[target.id]
-        fitted = [DeviceShare(name, share, "fit") for name, share in self.shares.items()]
-        return nearest_share(target, [*published_shares(), *fitted])
+        return nearest_share(target, [*published_shares(), *self.shares.items()])
 
     def kernel_seconds(self, sample: Sample) -> Floats:
         """Predicted kernel times."""
@@ -291,8 +289,7 @@ def cross_validate(measurements: Measurements, start_cycles: float) -> Predictio
 
 def _without_its_bandwidth(learned: StreamFit, target: Device) -> StreamFit:
     """The fit with the share of a device as predicted by the others only."""
-    fitted = [DeviceShare(name, share, "fit") for name, share in learned.shares.items()]
-    others = [row for row in (*published_shares(), *fitted) if row.device_id != target.id]
+    others = [row for row in (*published_shares(), *learned.shares.items()) if row[0] != target.id]
     return replace(learned, shares={**learned.shares, target.id: nearest_share(target, others)})
 
 
@@ -302,8 +299,7 @@ def calibration_without_family(
     """The calibration had no device of the target's family been measured: refitted, for the target alone."""
     parts = [part for part in samples(measurements) if part.device.family != target.family]
     learned = fit(parts, start_cycles, correct=False)
-    shares = tuple(DeviceShare(name, share, "fit") for name, share in learned.shares.items())
-    return replace(calibration(), constants=learned.constants, shares=shares, corrections={})
+    return replace(calibration(), constants=learned.constants, delivered_share=learned.shares, corrections={})
 
 
 def _rows(part: Sample, measurements: Measurements, keep: np.ndarray[Any, Any]) -> Sample:

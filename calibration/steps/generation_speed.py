@@ -51,7 +51,7 @@ class GenerationSpeed:
 
         None where the operator models know the generation or it was not timed.
         """
-        known = {devices()[row.device_id].generation for row in calibration().shares}
+        known = {devices()[name].generation for name in calibration().share_of_peak}
         if target.generation in known:
             return Slowness()
         same = [

@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration import files
+from calibration.boosted_trees import from_lightgbm
 from calibration.datasets import timm_benchmark
 from calibration.datasets.timm_benchmark import TimmStep
 from calibration.datasets.timm_models import name_hash
 from calibration.steps.class_times import ClassTimes, class_times
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.forests import Forest, from_lightgbm
+from foretrain.prediction.operators.forests import Forest
 from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.matrix import headroom
 from foretrain.prediction.operators.mixed_precision import BOUND, TREES, step_features

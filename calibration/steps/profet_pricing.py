@@ -28,7 +28,6 @@ from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.pricing import (
     Confidence,
-    Knowledge,
     OperatorModel,
     RooflineModel,
     operator_models,
@@ -55,7 +54,11 @@ class HeldOutConvolutionModel(OperatorModel):
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
         known, work = convolution.calibration(), lower(works, device)
-        others = [row for row in known.shares if devices()[row.device_id].family != device.family]
+        others = [
+            (name, share)
+            for name, share in known.share_of_peak.items()
+            if devices()[name].family != device.family
+        ]
         shares = np.full(len(work), nearest_share(device, others))
         bandwidth = matrix.calibration().without(device).memory.share(device)
         times = convolution_seconds(work, device, known.constants, shares, bandwidth)
@@ -64,8 +67,7 @@ class HeldOutConvolutionModel(OperatorModel):
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """That of unmeasured devices."""
         del kind, device
-        p10, p90 = convolution.calibration().residuals["unseen"]
-        return Confidence(Knowledge.EXTRAPOLATED, p10, p90, f"calibrations/{convolution.FILE}")
+        return convolution.calibration().residuals.confidence(False, convolution.FILE)
 
 
 def models_without_family(target: Device) -> tuple[OperatorModel, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from typing import Any, final
 
 from foretrain.encoding import encode, to_json
@@ -62,6 +61,8 @@ class Answer(ABC):
         page = self._rendered("html")
         if page is not None:
             return page
+        from html import escape
+
         rows = "".join(
             f'<tr><th style="text-align:left">{escape(name)}</th>'
             f'<td style="text-align:left">{escape(value)}</td></tr>'

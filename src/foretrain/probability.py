@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from foretrain.errors import InvalidRequest
 
 Floats = NDArray[np.float64]
+Z90 = 1.2815515655446004
+"""Standard deviations from the median of a normal distribution to its 90th percentile."""
 _WITHIN = (0.2, 0.8)
 """Bounds of the probability of staying within p50, so that p10 and p90 stay on their sides of it."""
 _normal_cdf = np.frompyfunc(lambda deviations: 0.5 * math.erfc(-deviations / math.sqrt(2)), 1, 1)

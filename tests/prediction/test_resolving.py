@@ -3,7 +3,13 @@
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.resolving import fix_precision, resolve, storage_of, usual_precision
+from foretrain.prediction.resolving import (
+    as_stored,
+    fix_precision,
+    in_usual_precision,
+    storage_of,
+    usual_precision,
+)
 from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -20,16 +26,16 @@ def _open(**given: object) -> Workload:
 )
 def test_people_train_in_the_best_half_precision_that_a_device_has(name: str, precision: str) -> None:
     assert usual_precision(device(name)) == precision
-    assert resolve(_open(), (device(name),)).options.precision == precision
-    assert resolve(_open(precision="tf32"), (device(name),)).options.precision == "tf32"
+    assert in_usual_precision(_open(), (device(name),)).options.precision == precision
+    assert in_usual_precision(_open(precision="tf32"), (device(name),)).options.precision == "tf32"
 
 
 def test_different_devices_train_in_what_all_of_them_have() -> None:
     mixed = (device("a100-sxm-80gb"), device("v100-sxm2-16gb"))
-    assert resolve(_open(), mixed).options.precision == "fp16"
-    assert resolve(_open(), (*mixed, device("gtx1080ti"))).options.precision == "fp32"
-    fixed = fix_precision(resolve(_open(), mixed))
-    assert resolve(fixed, mixed[:1]).options.precision == "fp16"
+    assert in_usual_precision(_open(), mixed).options.precision == "fp16"
+    assert in_usual_precision(_open(), (*mixed, device("gtx1080ti"))).options.precision == "fp32"
+    fixed = fix_precision(in_usual_precision(_open(), mixed))
+    assert in_usual_precision(fixed, mixed[:1]).options.precision == "fp16"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +53,7 @@ def test_different_devices_train_in_what_all_of_them_have() -> None:
 def test_a_strategy_stores_weights_as_its_frameworks_do(strategy: str, how: MixedPrecision) -> None:
     layout = layout_of(strategy, 8, 4)
     assert storage_of(layout) is how
-    options = resolve(_open(precision="bf16"), storage=storage_of(layout)).options
+    options = as_stored(_open(precision="bf16"), storage_of(layout)).options
     assert options.master_weights == (how is not MixedPrecision.AUTOCAST)
     assert options.weights == ("fp32" if how is MixedPrecision.AUTOCAST else "bf16")
     assert options.adds_up_in_fp32 == (how is MixedPrecision.FP32_GRADIENTS)
@@ -55,15 +61,11 @@ def test_a_strategy_stores_weights_as_its_frameworks_do(strategy: str, how: Mixe
 
 def test_what_is_given_stays_and_full_precision_has_no_copies() -> None:
     sharded = layout_of("fsdp", 8, 8)
+    assert as_stored(_open(precision="bf16", weights="fp32"), storage_of(sharded)).options.weights == "fp32"
+    assert as_stored(_open(precision="fp32"), storage_of(sharded)).options.weights == "fp32"
+    assert as_stored(_open(precision="fp8"), storage_of(sharded)).options.weights == "bf16"
     assert (
-        resolve(_open(precision="bf16", weights="fp32"), storage=storage_of(sharded)).options.weights
-        == "fp32"
-    )
-    assert resolve(_open(precision="fp32"), storage=storage_of(sharded)).options.weights == "fp32"
-    assert resolve(_open(precision="fp8"), storage=storage_of(sharded)).options.weights == "bf16"
-    assert (
-        resolve(_open(precision="fp16"), storage=storage_of(layout_of("tp=2,dp=4", 8, 8))).options.gradients
-        is None
+        as_stored(_open(precision="fp16"), storage_of(layout_of("tp=2,dp=4", 8, 8))).options.gradients is None
     )
 
 
@@ -84,4 +86,4 @@ def test_a_frozen_base_is_stored_in_half_precision_unless_weights_are_given(
     given: str | None, stored: str
 ) -> None:
     adapted = workload_of(WorkloadRequest("gpt2", lora="r=16", weights=given))
-    assert resolve(adapted, (device("h100-sxm"),)).options.weights == stored
+    assert in_usual_precision(adapted, (device("h100-sxm"),)).options.weights == stored

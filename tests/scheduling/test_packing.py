@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from foretrain.scheduling.decision import Decision, NodeLoad, violations
-from foretrain.scheduling.options import NodeKind, places_of
+from foretrain.scheduling.options import places_of
 from foretrain.scheduling.packing import nodes_needed, pack
 from foretrain.scheduling.problem import Configuration, Fleet, NodeType, SubmittedJob, Switching, elastic
 from foretrain.scheduling.state import JobState, NodeState, Running, State
@@ -63,8 +63,9 @@ def test_jobs_are_separated_where_that_is_cheaper() -> None:
 def test_idle_gpus_go_to_the_job_that_gains_most() -> None:
     here = state(1, "a", "b")
 
-    def wider(name: str, kind: NodeKind, gpus: int, spare: int) -> list[tuple[float, int]]:
-        return [(1.0, gpus + 1)] if name == "b" and spare and gpus < kind.sizes[1] else []
+    def wider(name: str, node_type: str, gpus: int, spare: int) -> list[tuple[float, int]]:
+        assert (node_type, spare) == ("n4", 1)
+        return [(1.0, gpus + 1)] if name == "b" else []
 
     result = pack(here, places_of(here.fleet, frozenset()), chosen(here, a=2, b=1), wider)
     assert result.loads == (NodeLoad(0, "n4", (("a", 2), ("b", 2))),)
@@ -73,7 +74,7 @@ def test_idle_gpus_go_to_the_job_that_gains_most() -> None:
 def test_jobs_without_room_are_left_out() -> None:
     here = state(1, "a", "b")
     result = pack(here, places_of(here.fleet, frozenset()), chosen(here, a=4, b=1))
-    assert result.left_out == ("b",)
+    assert result.left_out == ["b"]
 
 
 def test_a_job_that_may_not_be_moved_stays_and_its_node_takes_others() -> None:

@@ -15,7 +15,8 @@ from tests.support.this_machine import calibrated_machine, run_of
 from foretrain.facts.devices import device
 from foretrain.learning.user_calibration import from_benchmarks
 from foretrain.measuring import micro_benchmarks, trials
-from foretrain.prediction.corrections.timings import measured_steps, measurements_file
+from foretrain.prediction.corrections.files import measurements_file
+from foretrain.prediction.corrections.timings import measured_steps
 from foretrain.prediction.operators.cpu import calibration_file, calibration_of
 from foretrain.store import open_store
 

@@ -251,8 +251,6 @@ def test_axes_are_marked_with_round_numbers(top: float, ticks: list[float]) -> N
 class _Named(Request):
     """A request with one argument."""
 
-    VERB = "probe"
-
     name: str | None = option(TEXT, "A name.", positional=True, metavar="NAME")
 
 

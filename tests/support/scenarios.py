@@ -10,6 +10,7 @@ from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import predict
+from foretrain.prediction.resolving import in_usual_precision
 from foretrain.prediction.scenario import Scenario, StepContext, step_context
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -55,4 +56,5 @@ def context_on(
     """A workload on equal nodes, without corrections by the user's timings."""
     machine = on if isinstance(on, Hardware) else hardware(on)
     model = cost_model or OperatorCostModel()
+    of = in_usual_precision(of, (machine.device,))
     return step_context(of, machine, Parallelism(**parallelism), model, input_options)

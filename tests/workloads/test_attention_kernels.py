@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.resolving import resolve, storage_of
+from foretrain.prediction.resolving import as_stored, storage_of
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Kind
 from foretrain.workloads.options import WorkloadRequest
@@ -74,13 +74,11 @@ def test_the_year_of_the_software_decides_what_is_not_named(
 def test_a_layout_of_megatron_has_the_attention_of_its_library() -> None:
     """Plain PyTorch of 2024 calls FlashAttention 2 everywhere, Transformer Engine lets the GPU decide."""
     asked = workload_of(WorkloadRequest("gpt2-small", precision="bf16", software_year=2024))
-    divided, whole = (
-        resolve(asked, storage=storage_of(layout_of(name, 8, 8))) for name in ("tp=2,dp=4", "ddp")
-    )
+    divided, whole = (as_stored(asked, storage_of(layout_of(name, 8, 8))) for name in ("tp=2,dp=4", "ddp"))
     assert divided.options.attention == divided.sizes.attention == "sdpa"
     assert whole.options.attention == whole.sizes.attention == "flash2"
     named = workload_of(WorkloadRequest("gpt2-small", software_year=2024, attention="flash1"))
-    assert resolve(named, storage=storage_of(layout_of("tp=2,dp=4", 8, 8))).options.attention == "flash1"
+    assert as_stored(named, storage_of(layout_of("tp=2,dp=4", 8, 8))).options.attention == "flash1"
 
 
 def test_a_year_changes_nothing_of_models_without_attention() -> None:

@@ -20,8 +20,9 @@ from foretrain.prediction.memory.lifetimes import MemoryUse as MemoryPart
 from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.spread import SpreadTraits
-from foretrain.serving import verbs
-from foretrain.serving.requests import PredictRequest, request_from
+from foretrain.serving.requests import request_from
+from foretrain.serving.requests.predicting import PredictRequest
+from foretrain.serving.verbs import predicting
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.readers import ModelSource
 
@@ -203,12 +204,12 @@ def _asked(case: TransferCase, more: Mapping[str, Any]) -> dict[str, Any]:
 def scenario_of(case: TransferCase, cost_model: CostModel) -> Scenario:
     """What `ask` asks for, with a cost model of its own."""
     request = request_from(PredictRequest, json.loads(json.dumps(_asked(case, {}))))
-    return replace(verbs.scenario(request, source=case.model), cost_model=cost_model)
+    return replace(predicting.scenario(request, source=case.model), cost_model=cost_model)
 
 
 @lru_cache(maxsize=64)
 def _answer(asked: str, source: ModelSource | None) -> JobPrediction | Infeasible:
-    return verbs.predict(request_from(PredictRequest, json.loads(asked)), source=source)
+    return predicting.predict(request_from(PredictRequest, json.loads(asked)), source=source)
 
 
 def napkin_seconds(case: TransferCase, answer: JobPrediction) -> float:

@@ -44,6 +44,7 @@ import numpy as np
 from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.probability import Z90
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,6 @@ def steps_over_run(progress: Floats, ratios: Floats, reference: float, batch: fl
     return float((np.diff(grid) / gains).sum())
 
 
-_NORMAL_P90 = 1.2816
 _LEAST_SPREAD = 0.01
 _LINE_SHARES = (0.0, 0.5, 1.0)
 
@@ -123,7 +123,7 @@ class BatchSizeLaw:
         if not batch > 0:
             raise InvalidRequest(f"a batch of {batch:g} samples; give at least 1")
         middle = _between(self, batch)
-        factor = math.exp(_NORMAL_P90 * self.spread)
+        factor = math.exp(Z90 * self.spread)
         return Quantiles(middle / factor, middle, middle * factor)
 
     def steps_at(self, batch: float, samples: float) -> Quantiles:

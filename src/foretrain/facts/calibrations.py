@@ -3,6 +3,10 @@
 A prediction with other constants is how a source is judged that must not be in any fit. Functions that keep
 their results (`functools.cache`) keep what constants led to, so all of them forget when constants change; but
 for those of facts and workloads, which know no calibration.
+
+Each is read by one decoder (`persisted`) into the data class of its fields; what a file says of its own
+origin (data, software) is for `foretrain explain` and is not read into it. A model reads its file when it
+first prices something, so that a prediction reads what its operators need.
 """
 
 from __future__ import annotations
@@ -13,13 +17,15 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import _lru_cache_wrapper
 from importlib.resources.abc import Traversable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from foretrain.facts.sheets import data_root, read_toml
+from foretrain.persisted import restore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+T = TypeVar("T")
 _WITHOUT_CONSTANTS = ("foretrain.facts.", "foretrain.workloads.")
 _instead: dict[str, Mapping[str, Any]] = {}
 
@@ -38,12 +44,28 @@ def calibration_content(name: str) -> dict[str, Any]:
     return {**content, **_instead.get(name, {})}
 
 
-def calibration_arrays(name: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a shipped calibration."""
+def load_calibration(kind: type[T], name: str, *keys: str) -> T:
+    """A shipped calibration, or its part under some keys, as a data class."""
+    content: Any = calibration_content(name)
+    for key in keys:
+        content = content[key]
+    return restore(kind, content, name)
+
+
+def calibration_arrays(name: str, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """The arrays of a shipped calibration whose names begin with a prefix, by the rest of their name."""
     import numpy as np
 
     with shipped_calibration(name).open("rb") as file, np.load(file) as arrays:
-        return {each: arrays[each] for each in arrays.files}
+        return {each.removeprefix(prefix): arrays[each] for each in arrays.files if each.startswith(prefix)}
+
+
+def calibration_array_names(name: str) -> tuple[str, ...]:
+    """The names of the arrays of a shipped calibration, which are not read."""
+    import numpy as np
+
+    with shipped_calibration(name).open("rb") as file, np.load(file) as arrays:
+        return tuple(arrays.files)
 
 
 @contextmanager

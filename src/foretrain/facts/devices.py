@@ -38,6 +38,9 @@ class Device:
     aliases: tuple[str, ...]
     sheet: Sheet
 
+    def __hash__(self) -> int:
+        return hash(self.id)  # of all facts it would take longer than many results that are kept by device
+
     @property
     def is_this_machine(self) -> bool:
         """Whether it is the CPU that `foretrain calibrate --here` measured."""
@@ -54,6 +57,11 @@ class Device:
         return self.kind == "gpu"
 
     @property
+    def is_pcie_card(self) -> bool:
+        """Whether it is a card in a slot of PCI Express, rather than on a board with links of its own."""
+        return self.form == "pcie"
+
+    @property
     def memory_bytes(self) -> float:
         """Device memory."""
         return self.sheet.number("memory_bytes")
@@ -67,6 +75,32 @@ class Device:
     def tdp_watts(self) -> float:
         """Thermal design power."""
         return self.sheet.number("tdp_watts")
+
+    @property
+    def sm_count(self) -> float:
+        """Multiprocessors (NVIDIA) or compute units (AMD)."""
+        return self.sheet.number("sm_count")
+
+    @property
+    def clock_hertz(self) -> float:
+        """Boost clock."""
+        return self.sheet.number("boost_clock_hertz")
+
+    @property
+    def l2_bytes(self) -> float:
+        """The cache that all multiprocessors share."""
+        return self.sheet.number("l2_bytes")
+
+    @property
+    def compute_capability(self) -> str:
+        """The instruction set: `9.0` of NVIDIA, `gfx942` of AMD; empty where it is unknown."""
+        return self.sheet.text("compute_capability") if self.sheet.has("compute_capability") else ""
+
+    @property
+    def cuda_capability(self) -> float:
+        """The compute capability of an NVIDIA device as a number; 0 for others."""
+        own = self.compute_capability
+        return float(own) if own.replace(".", "").isdigit() else 0.0
 
     @property
     def has_pcie_peer_access(self) -> bool:

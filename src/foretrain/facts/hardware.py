@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import (
     TEXT,
@@ -37,11 +37,12 @@ from foretrain.decoding import (
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName, nearest
 from foretrain.facts.devices import THIS_MACHINE, Device, device, devices, names_this_machine, with_watts
 from foretrain.facts.links import Link, link
-from foretrain.facts.offers import Offer, offers_named
-from foretrain.facts.providers import providers
 from foretrain.facts.sheets import Sheet, data_root, read_entries
-from foretrain.facts.topology import Topology, ask_driver, links_among, read_topology
 from foretrain.registry import Registry
+
+if TYPE_CHECKING:
+    from foretrain.facts.offers import Offer
+    from foretrain.facts.topology import Topology
 
 TOPOLOGIES = ("nvswitch", "nvlink-mesh", "pcie-switch", "two-bridges", "host-memory", "host-bridge")
 """How the devices of a node can be joined, best first."""
@@ -290,6 +291,8 @@ def with_topology(machines: Cluster, topology: Topology | None) -> Cluster:
             f"`topology` describes one kind of node, and {machines.name} has {len(machines.groups)}; name "
             "the file of each as `topology` in the cluster file"
         )
+    from foretrain.facts.topology import links_among
+
     (group,) = machines.groups
     links = links_among(topology, group.device, group.devices_per_node)
     return Cluster(machines.name, (replace(group, links=links),))
@@ -322,7 +325,7 @@ def hardware(text: str) -> Hardware:
     if is_cluster_file(text):
         return _equal_nodes(text)
     provider, _, rest = text.partition(":")
-    if rest and provider in providers() and provider not in nodes():
+    if rest and _is_provider(provider) and provider not in nodes():
         return _rented(text)
     if text in nodes():
         return _machine(text, nodes()[text], 1)
@@ -334,11 +337,19 @@ def hardware(text: str) -> Hardware:
     return Hardware(text, device(name), per_node, count)
 
 
+def _is_provider(name: str) -> bool:
+    from foretrain.facts.providers import providers
+
+    return name in providers()
+
+
 def _present_gpus(text: str) -> Hardware | None:
     """The GPUs that this machine's driver reports, all or as many as `here:COUNT` says; None without one.
 
     Nodes of `here:COUNTxNODES` are joined as this one.
     """
+    from foretrain.facts.topology import ask_driver, links_among
+
     report = ask_driver()
     if report is None:
         return None
@@ -366,6 +377,8 @@ def _counts(text: str) -> tuple[str, int, int]:
         return text, 1, 1
     match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", counts)
     if not match:
+        from foretrain.facts.providers import providers
+
         provider = text.partition(":")[0]
         near = nearest(provider, providers()) if provider not in devices() else ()
         hint = f"; did you mean the provider {' or '.join(near)}?" if near else ""
@@ -375,6 +388,8 @@ def _counts(text: str) -> tuple[str, int, int]:
 
 def _rented(text: str) -> Hardware:
     """`provider:instance` or `provider:instance:nodes`; instance names may hold colons themselves."""
+    from foretrain.facts.offers import offers_named
+
     name, _, last = text.rpartition(":")
     has_count = ":" in name and re.fullmatch(r"[1-9]\d*", last) is not None and not name.endswith(":")
     machine, count = (name, int(last)) if has_count else (text, 1)
@@ -419,6 +434,8 @@ def groups_of(file: ClusterFile) -> tuple[Hardware, ...]:
 def _links_of(entry: NodeEntry, one: Hardware) -> str | None:
     if entry.topology is None:
         return entry.links
+    from foretrain.facts.topology import links_among, read_topology
+
     return links_among(read_topology(entry.topology), one.device, one.devices_per_node)
 
 

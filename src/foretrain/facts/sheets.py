@@ -73,6 +73,9 @@ class Sheet:
     def __iter__(self) -> Iterator[Fact]:
         return iter(self.facts)
 
+    def __hash__(self) -> int:  # sheets are keys of caches: hashing every fact takes longer than a look-up
+        return hash(self.subject)
+
     def fact(self, quantity: str) -> Fact | None:
         """The preferred fact on a quantity, or None."""
         return self._preferred.get(quantity)

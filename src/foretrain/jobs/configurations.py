@@ -42,7 +42,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import fix_precision
+from foretrain.prediction.resolving import fix_precision, in_usual_precision
 from foretrain.prediction.search.sketch import sharded_seconds
 from foretrain.prediction.spread import (
     KnowledgeClass,
@@ -532,6 +532,7 @@ def best_layout(
     from foretrain.prediction.search.search import search
 
     parallelism = Parallelism(links=hardware.links, network=hardware.network)
+    workload = in_usual_precision(workload, (hardware.device,))
     context = step_context(workload, hardware, parallelism, model, input_options)
     try:
         ranking = search(context, global_batch)

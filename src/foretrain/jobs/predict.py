@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from foretrain.answers import Infeasible
 from foretrain.encoding import encode
-from foretrain.jobs.epochs import Epoch, epoch_of
-from foretrain.jobs.job import Job, evaluate_each_epoch, job_of
-from foretrain.jobs.length import steps_of, with_staleness
 from foretrain.jobs.options import JobOptions, LengthOptions
 from foretrain.prediction.answer import Prediction
-from foretrain.prediction.predict import predict
+from foretrain.prediction.predict import predict_as
 from foretrain.prediction.scenario import Scenario, refuse_unread_links
 from foretrain.units import format_duration, format_money
+
+if TYPE_CHECKING:  # a step alone needs neither epochs nor jobs
+    from foretrain.jobs.epochs import Epoch
+    from foretrain.jobs.job import Job
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,19 @@ def predict_job(
     """Predict a step, and from it an epoch of `length.samples` and a job of that length, where known."""
     if scenario.cluster.is_homogeneous:
         refuse_unread_links(scenario.cluster.groups[0], scenario.parallelism)
-    prediction = predict(scenario)
+    prediction = predict_as(JobPrediction, scenario)
     if isinstance(prediction, Infeasible):
         return prediction
+    if length.samples is None and not length.is_known:
+        return prediction
+    from foretrain.jobs.epochs import epoch_of
+    from foretrain.jobs.job import evaluate_each_epoch, job_of
+    from foretrain.jobs.length import steps_of, with_staleness
+
     epoch = None if length.samples is None else epoch_of(prediction, length.samples)
     steps = steps_of(length, prediction.update_batch) if length.is_known else None
     if steps is None:
-        return JobPrediction(**vars(prediction), epoch=epoch)
+        return replace(prediction, epoch=epoch)
     steps = with_staleness(steps, prediction.parallelism.staleness or 0.0, length.is_to_a_target)
     options = evaluate_each_epoch(options or JobOptions(), length.samples, prediction.update_batch)
-    return JobPrediction(**vars(prediction), epoch=epoch, job=job_of(prediction, steps, options))
+    return replace(prediction, epoch=epoch, job=job_of(prediction, steps, options))

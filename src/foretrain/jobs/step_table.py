@@ -19,7 +19,7 @@ from foretrain.jobs.options import BatchLimits
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import resolve
+from foretrain.prediction.resolving import as_stored, in_usual_precision
 from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,
@@ -114,12 +114,12 @@ class StepTable:
 
 def with_weights_stored(table: StepTable, how: MixedPrecision) -> StepTable:
     """The same steps with weights stored in another way; the same table where that was given."""
-    return _with_workload(table, resolve(table.workload, storage=how))
+    return _with_workload(table, as_stored(table.workload, how))
 
 
 def on_device(table: StepTable, device: Device) -> StepTable:
     """The same steps in the usual precision of a device; the same table where precision was given."""
-    return _with_workload(table, resolve(table.workload, (device,)))
+    return _with_workload(table, in_usual_precision(table.workload, (device,)))
 
 
 def _with_workload(table: StepTable, workload: Workload) -> StepTable:
@@ -140,7 +140,7 @@ def step_table(
     """The steps of a workload on these machines, at the batch sizes that fit on any of them."""
     by_name = {hardware.name: hardware for hardware in machines}
     largest = max(_devices(by_name.values()).values(), key=capacity_bytes)
-    workload = resolve(workload, (largest,))
+    workload = in_usual_precision(workload, (largest,))
     graph = cache(partial(graph_at, workload))
     batches, memory = _batches(graph, limits, list(by_name.values()))
     return StepTable(workload, cost_model, input_options, by_name, batches, graph, memory)

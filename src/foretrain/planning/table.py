@@ -38,7 +38,7 @@ from foretrain.jobs.job import Job, JobTime, Steps, bill_job, evaluate_each_epoc
 from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import Plan
 from foretrain.planning.machines import Excluded, Machines, Shape
-from foretrain.prediction.resolving import resolve
+from foretrain.prediction.resolving import in_usual_precision
 from foretrain.prediction.scenario import model_flop, peak_of
 from foretrain.units import HOUR
 from foretrain.workloads.graph import Graph, state_bytes
@@ -114,7 +114,7 @@ def _bounds(
             best[each.shape] = NoConfiguration("parameters and optimizer state alone do not fit")
             continue
         try:
-            step = step_in(resolve(workload, (hardware.device,)).options.precision)
+            step = step_in(in_usual_precision(workload, (hardware.device,)).options.precision)
             seconds = flop / (peak_of(step, hardware.device) * hardware.devices)
         except MissingData as error:
             best[each.shape] = NoConfiguration(str(error))

@@ -40,7 +40,8 @@ from foretrain.prediction.operators.pricing import (
     operator_models,
     price_all,
 )
-from foretrain.workloads.graph import Graph, Phase
+from foretrain.probability import Z90
+from foretrain.workloads.graph import Graph, Phase, once_per_graph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import unknown_names
 
@@ -48,8 +49,8 @@ WAITING = "waiting for launches"
 WHOLE = "whole step"
 _SMALL = 0.1
 """Share of the roofline below which an operator is bound by its start-up."""
-_P90_SCORE = 1.2816
-"""Standard deviations from the median to the 90th percentile of a normal distribution."""
+_DEVICES_KEPT = 8
+"""Devices on which a graph keeps its prices."""
 NO_HOST = HostModel(
     forward_seconds=0.0,
     library_seconds=0.0,
@@ -302,7 +303,7 @@ def narrow(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
     if evidence.spread is not None:
         quantiles = Estimate("s", tuple(parts)).quantiles
         width = (quantiles.p90 - quantiles.p10) / 2
-        target = quantiles.p50 * np.sinh(_P90_SCORE * evidence.spread)
+        target = quantiles.p50 * np.sinh(Z90 * evidence.spread)
         factor = min(1.0, float(target) / width) if width > 0 else 1.0
     return tuple(
         replace(part, below=min(part.below * factor, part.value), above=part.above * factor) for part in parts
@@ -366,6 +367,13 @@ class CostModel(ABC):
         return step_estimate(self.priced(graph, device))
 
 
+@once_per_graph
+def _prices(graph: Graph) -> dict[tuple[CostModel, Device], PricedStep]:
+    """The prices of a graph: the step is composed anew for other layouts, links and devices, not priced."""
+    del graph
+    return {}
+
+
 @dataclass(frozen=True)
 class OperatorCostModel(CostModel):
     """Operators priced by the models of a name in `operators.pricing`, launched by a host.
@@ -378,7 +386,19 @@ class OperatorCostModel(CostModel):
     host: HostModel | None = None
 
     def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
-        """The operators of steps with their times."""
+        """The operators of steps with their times; a graph keeps its prices on the last devices."""
+        key = self, device
+        new = [graph for graph in graphs if key not in _prices(graph)]
+        for graph, step in zip(new, self._price(new, device), strict=True):
+            known = _prices(graph)
+            known[key] = step
+            if len(known) > _DEVICES_KEPT:
+                del known[next(iter(known))]
+        return tuple(_prices(graph)[key] for graph in graphs)
+
+    def _price(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+        if not graphs:
+            return ()
         models = operator_models(device, self.choice)
         is_corrected = self.choice == DEFAULT
         corrections = [

@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Estimate
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
-from foretrain.prediction.advice.remedies import MemoryRemedy, layout_text, remedies
-from foretrain.prediction.advice.scaling_curve import ScalingCurve, curve_of, resize
+from foretrain.prediction.advice.scaling_curve import ResizedStep, ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
+    FitAnswer,
     MemoryAnswer,
     ParallelismReport,
     Prediction,
@@ -30,7 +31,6 @@ from foretrain.prediction.answer import (
     step_parts,
 )
 from foretrain.prediction.corrections.apply import cost_model
-from foretrain.prediction.heterogeneous.choice import SplitStep, split_step
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
     estimate_memory,
@@ -39,7 +39,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import Knowledge, only_precision
 from foretrain.prediction.options import Parallelism
-from foretrain.prediction.resolving import PRECISION, WEIGHTS, fix_precision, resolve
+from foretrain.prediction.resolving import PRECISION, WEIGHTS
 from foretrain.prediction.scenario import (
     Evaluation,
     Scenario,
@@ -48,14 +48,19 @@ from foretrain.prediction.scenario import (
     evaluate,
     global_batch,
     replica_batch,
+    resolve,
     step_context,
 )
-from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.spread import KnowledgeClass
 from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
 from foretrain.workloads.workload import graph_at
+
+if TYPE_CHECKING:
+    from foretrain.prediction.advice.remedies import MemoryRemedy
+    from foretrain.prediction.heterogeneous.choice import SplitStep
+    from foretrain.prediction.search.search import Ranking
 
 _MANY_CALLS = 5_000
 """Graphs with more calls: on many devices the largest batch is extrapolated; simulating takes seconds."""
@@ -68,63 +73,129 @@ _MAX_DEVICE_DOUBLINGS = 3
 """Doublings of the devices that are tried where no layout fits."""
 
 
+AnyPrediction = TypeVar("AnyPrediction", bound=Prediction)
+
+
 def predict(scenario: Scenario) -> Prediction | Infeasible:
     """What a training step takes; `Infeasible` if no configuration satisfies the scenario."""
-    devices = [group.device for group in scenario.cluster.groups]
-    only = only_precision(scenario.cost_model, devices[0])
-    usual = resolve(scenario.workload, devices) if only is None else scenario.workload
-    workload = fix_precision(usual, only)
-    answer = _predict(replace(scenario, workload=workload))
-    if isinstance(answer, Infeasible) or PRECISION not in scenario.workload.left_open:
+    return predict_as(Prediction, scenario)
+
+
+def predict_as(kind: type[AnyPrediction], scenario: Scenario) -> AnyPrediction | Infeasible:
+    """`predict` with an answer of a class that may have more fields, which are left at their defaults."""
+    complete = resolve(scenario)
+    outcome = _outcome(complete)
+    if isinstance(outcome, Infeasible):
+        return outcome
+    if isinstance(outcome, Evaluation):
+        answer = _answer(kind, complete, outcome)
+    else:
+        answer = _answer_of_several(kind, complete, outcome)
+    if PRECISION not in scenario.workload.left_open:
         return answer
+    return replace(answer, notes=(_note_on_precision(complete), *answer.notes))
+
+
+def fit(scenario: Scenario) -> FitAnswer | Infeasible:
+    """Whether a training step fits into memory, and what would make it fit; no advice on its time."""
+    complete = resolve(scenario)
+    outcome = _outcome(complete)
+    if isinstance(outcome, Infeasible):
+        return outcome
+    if isinstance(outcome, Evaluation):
+        return _fit_answer(complete, outcome)
+    from foretrain.prediction.search.search import Ranking
+
+    if isinstance(outcome, Ranking):
+        return _fit_answer(complete, outcome.best)
+    division = outcome.division
+    answer = _fit_answer(complete, division.fullest, outcome.largest_batch, outcome.notes)
+    return replace(
+        answer, batch=division.global_batch, tokens=answer.tokens * division.global_batch // answer.batch
+    )
+
+
+def _fit_answer(
+    scenario: Scenario, fullest: Evaluation, largest: int | None = None, notes: tuple[str, ...] = ()
+) -> FitAnswer:
+    """The answer of the fullest device; `largest` is the largest batch where it is known."""
+    fitting: tuple[MemoryRemedy, ...] = ()
+    if largest is None:
+        largest = _largest_batch(fullest)
+        if not fullest.memory.fits:
+            from foretrain.prediction.advice.remedies import remedies
+
+            fitting = remedies(fullest, largest)
+    graph, configuration = fullest.graph, fullest.configuration
+    if PRECISION in scenario.workload.left_open:
+        notes = (_note_on_precision(scenario), *notes)
+    return FitAnswer(
+        workload=fullest.context.workload,
+        cluster=scenario.cluster,
+        strategy=configuration.layout.name,
+        batch=configuration.batch,
+        tokens=graph.tokens * configuration.batch // graph.batch,
+        memory=_memory(fullest, largest, fitting),
+        device=fullest.context.hardware.device.id,
+        notes=tuple(dict.fromkeys((*notes, *graph.notes))),
+    )
+
+
+def pace_of(scenario: Scenario) -> Evaluation | Infeasible:
+    """The evaluated step of the device that all others wait for, without an answer around it."""
+    outcome = _outcome(resolve(scenario))
+    if isinstance(outcome, Evaluation | Infeasible):
+        return outcome
+    from foretrain.prediction.search.search import Ranking
+
+    return outcome.best if isinstance(outcome, Ranking) else outcome.division.pace
+
+
+def _note_on_precision(scenario: Scenario) -> str:
+    devices = [group.device for group in scenario.cluster.groups]
     on = " and ".join(dict.fromkeys(device.id for device in devices))
-    why = f"which is usual on {on}" if only is None else f"of which {scenario.cost_model} has measurements"
-    note = f"`precision` {workload.options.precision} is assumed, {why}"
-    return replace(answer, notes=(note, *answer.notes))
+    why = f"which is usual on {on}"
+    if only_precision(scenario.cost_model, devices[0]) is not None:
+        why = f"of which {scenario.cost_model} has measurements"
+    return f"`precision` {scenario.workload.options.precision} is assumed, {why}"
 
 
-def evaluate_scenario(scenario: Scenario) -> Evaluation:
-    """The step of a scenario on equal nodes whose strategy is given, without an answer around it."""
-    hardware = scenario.cluster.groups[0]
-    workload = fix_precision(resolve(scenario.workload, (hardware.device,)))
-    model = cost_model(scenario.cost_model, workload)
-    context = step_context(workload, hardware, scenario.parallelism, model, scenario.input)
-    return evaluate(context, configure(context, scenario.parallelism))
-
-
-def _predict(scenario: Scenario) -> Prediction | Infeasible:
+def _outcome(scenario: Scenario) -> Evaluation | Ranking | SplitStep | Infeasible:
+    """The evaluated step: in the layout given, in the best ones of a search, or split over unequal nodes."""
     model = cost_model(scenario.cost_model, scenario.workload)
     if not scenario.cluster.is_homogeneous:
-        split = split_step(scenario, model)
-        return split if isinstance(split, Infeasible) else _split_answer(scenario, split)
-    hardware = scenario.cluster.groups[0]
+        from foretrain.prediction.heterogeneous.choice import split_step
+
+        return split_step(scenario, model)
     if scenario.parallelism.min_batch is not None:
         raise InvalidRequest("min_batch is for heterogeneous clusters; equal nodes all get the same batch")
+    hardware = scenario.cluster.groups[0]
     context = step_context(scenario.workload, hardware, scenario.parallelism, model, scenario.input)
     if scenario.parallelism.strategy != AUTO:
-        evaluation = evaluate(context, configure(context, scenario.parallelism))
-        return _answer(scenario, evaluation)
+        return evaluate(context, configure(context, scenario.parallelism))
     ranking = _ranking(scenario, context)
-    if isinstance(ranking, Infeasible):
-        return _with_alternative(scenario, context, ranking)
-    return _answer(scenario, ranking.best, ranking)
+    return _with_alternative(scenario, context, ranking) if isinstance(ranking, Infeasible) else ranking
 
 
 def _ranking(scenario: Scenario, context: StepContext) -> Ranking | Infeasible:
     """The fastest layouts at the global batch of the request."""
+    from foretrain.prediction.search.search import search
+
     batch = global_batch(scenario.workload, context.hardware.devices, scenario.parallelism)
     return search(context, batch)
 
 
 def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasible) -> Infeasible:
     """The same answer with the fewest devices on which a layout fits, if a few doublings are enough."""
+    from foretrain.prediction.advice.remedies import layout_text
+
     for doubling in range(1, _MAX_DEVICE_DOUBLINGS + 1):
         try:
             larger = resize(context, context.hardware.devices << doubling)
             ranking = _ranking(scenario, larger)
         except ForetrainError:  # unknown network, or a global batch that does not divide
             break
-        if isinstance(ranking, Ranking):
+        if not isinstance(ranking, Infeasible):
             fitting = layout_text(ranking.best)
             return replace(nothing, alternative=f"use {larger.hardware.name} with {fitting}")
     return nothing
@@ -156,25 +227,40 @@ def _best_micro_batches(context: StepContext, whole: StepConfiguration) -> StepC
     return min(fitting, key=lambda evaluation: evaluation.seconds).configuration
 
 
-def _answer(scenario: Scenario, now: Evaluation, ranking: Ranking | None = None) -> Prediction:
+def _answer_of_several(
+    kind: type[AnyPrediction], scenario: Scenario, outcome: Ranking | SplitStep
+) -> AnyPrediction:
+    """The answer where several steps were evaluated: layouts of a search, or shares of unequal nodes."""
+    from foretrain.prediction.search.search import Ranking
+
+    if isinstance(outcome, Ranking):
+        return _answer(kind, scenario, outcome.best, outcome)
+    return _split_answer(kind, scenario, outcome)
+
+
+def _answer(
+    kind: type[AnyPrediction], scenario: Scenario, now: Evaluation, ranking: Ranking | None = None
+) -> AnyPrediction:
     """The answer for equal nodes, with what would change it."""
-    is_batch_fixed = scenario.parallelism.global_batch is not None
+    resized = ResizedStep(now, scenario.parallelism.global_batch is not None)
     largest = _largest_batch(now)
     fitting: tuple[MemoryRemedy, ...] = ()
     changes: tuple[Advice, ...] = ()
     scaling: ScalingCurve | None = None
     if scenario.advice:
         if now.memory.fits:
-            changes = advice(now, is_batch_fixed, largest)
+            changes = advice(resized, largest)
         else:  # remedies have no gain: there is no step that fits to compare them with
+            from foretrain.prediction.advice.remedies import remedies
+
             fitting = remedies(now, largest)
             changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
-        scaling = curve_of(now, is_batch_fixed) if now.configuration.layout.devices > 1 else None
+        scaling = curve_of(resized) if now.configuration.layout.devices > 1 else None
     memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)
-    return _prediction(scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
+    return _prediction(kind, scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
 
 
-def _split_answer(scenario: Scenario, split: SplitStep) -> Prediction:
+def _split_answer(kind: type[AnyPrediction], scenario: Scenario, split: SplitStep) -> AnyPrediction:
     """The answer for a heterogeneous cluster: that of the device all others wait for, and of all together."""
     division, pace, evaluations = split.division, split.division.pace, split.division.evaluations
     batch = division.global_batch
@@ -183,7 +269,7 @@ def _split_answer(scenario: Scenario, split: SplitStep) -> Prediction:
     memory = _memory(division.fullest, split.largest_batch)
     knowledge = [each.step.priced.knowledge for each in evaluations]
     return replace(
-        _prediction(scenario, pace, division.total, memory, limit, report, split.notes),
+        _prediction(kind, scenario, pace, division.total, memory, limit, report, split.notes),
         batch=batch,
         tokens=pace.graph.tokens * batch // pace.graph.batch,
         throughput=division.throughput,
@@ -196,6 +282,7 @@ def _split_answer(scenario: Scenario, split: SplitStep) -> Prediction:
 
 
 def _prediction(
+    kind: type[AnyPrediction],
     scenario: Scenario,
     pace: Evaluation,
     total: Estimate,
@@ -203,7 +290,7 @@ def _prediction(
     limit: Bottleneck,
     report: ParallelismReport,
     notes_on_split: tuple[str, ...] = (),
-) -> Prediction:
+) -> AnyPrediction:
     """The answer from the evaluation of the device that all others wait for."""
     graph, step, workload = pace.graph, pace.step, pace.context.workload
     layout, batch = pace.configuration.layout, pace.configuration.batch
@@ -215,7 +302,7 @@ def _prediction(
             f"`weights` {workload.options.weights} with FP32 master weights are assumed, which is usual with "
             f"{layout.name}"
         )
-    return Prediction(
+    return kind(
         workload=workload,
         cluster=scenario.cluster,
         strategy=layout.name,
@@ -360,6 +447,8 @@ def _families(ranking: Ranking) -> Iterator[BestOfFamily]:
 
 
 def _runners_up(ranking: Ranking) -> Iterator[RankedLayout]:
+    from foretrain.prediction.advice.remedies import layout_text
+
     for other in ranking.evaluations[1:]:
         yield RankedLayout(
             strategy=layout_text(other),

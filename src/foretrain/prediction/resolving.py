@@ -4,8 +4,9 @@ People train in what their device and framework offer: BF16 on devices with BF16
 those with tensor cores, else FP32; autocast in DistributedDataParallel, FP32 master weights of modules in
 half precision in FSDP and DeepSpeed, those and FP32 gradients in Megatron.
 
-`resolve` is the only place that decides it. Precision is resolved once for the devices of a step, the rest
-once for each layout that is evaluated, before it is traced and priced; what was given stays.
+A scenario is resolved once, before it is predicted (`scenario.resolve`): all that follows from its devices is
+then decided. What follows from the layout is decided where a layout becomes an evaluation (`as_stored`),
+because a search compares layouts that store weights differently. What was given stays.
 
 References: PyTorch `fsdp.MixedPrecision`; DeepSpeed `bf16`; Megatron-LM `bf16`, which sets
 `accumulate_allreduce_grads_in_fp32`.
@@ -34,27 +35,17 @@ _HALF = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
 """What weights are in where products are computed in half precision or FP8."""
 
 
-def resolve(
-    workload: Workload, devices: Iterable[Device] = (), storage: MixedPrecision | None = None
-) -> Workload:
-    """The workload with what it leaves open as is usual on these devices and with this storage of weights.
+def in_usual_precision(workload: Workload, devices: Iterable[Device]) -> Workload:
+    """The workload in what people train in on these devices, where it leaves its precision open.
 
-    `storage` is that of a layout (`storage_of`). Without devices precision stays as it is, without storage
-    all else. Devices of different kinds train in the lowest common precision: FP32 if one of them has no
-    tensor cores.
+    Devices of different kinds train in the lowest common precision: FP32 if one of them has no tensor cores.
+    The precision stays open, so that other devices may change it.
     """
-    options = workload.options
-    if PRECISION in workload.left_open:
-        usual = {usual_precision(device) for device in devices}
-        common = next((name for name in ("fp32", "fp16", "bf16") if name in usual), options.precision)
-        options = _in_precision(workload, common)
-    if storage is not None:
-        options = _in_framework(workload, options, storage)
-        options = _store_weights(workload, options, storage)
-    if options == workload.options:
+    if PRECISION not in workload.left_open:
         return workload
-    sizes = replace(workload.sizes, attention=cast("AttentionKind", options.attention))
-    return replace(workload, sizes=sizes, options=options)
+    usual = {usual_precision(device) for device in devices}
+    common = next(name for name in ("fp32", "fp16", "bf16") if name in usual)
+    return _with_options(workload, _in_precision(workload, common))
 
 
 def fix_precision(workload: Workload, precision: str | None = None) -> Workload:
@@ -63,6 +54,19 @@ def fix_precision(workload: Workload, precision: str | None = None) -> Workload:
         return workload
     options = _in_precision(workload, precision or workload.options.precision)
     return replace(workload, options=options, left_open=workload.left_open - {PRECISION})
+
+
+def as_stored(workload: Workload, storage: MixedPrecision) -> Workload:
+    """The workload in the framework, and with weights stored, as is usual with a layout (`storage_of`)."""
+    options = _in_framework(workload, workload.options, storage)
+    return _with_options(workload, _store_weights(workload, options, storage))
+
+
+def _with_options(workload: Workload, options: ResolvedOptions) -> Workload:
+    if options == workload.options:
+        return workload
+    sizes = replace(workload.sizes, attention=cast("AttentionKind", options.attention))
+    return replace(workload, sizes=sizes, options=options)
 
 
 def usual_precision(device: Device) -> str:

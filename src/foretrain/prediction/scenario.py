@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, longest, sequence
@@ -16,8 +17,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Cluster, Hardware
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.corrections.apply import CorrectedCostModel, correct_workers, with_timings
-from foretrain.prediction.corrections.error_model import StepError
-from foretrain.prediction.corrections.timings import priced_error, timings_on_several
+from foretrain.prediction.corrections.files import measurements_file
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
@@ -25,24 +25,24 @@ from foretrain.prediction.memory.estimate import (
     memory_options,
     out_of_memory_probability,
 )
-from foretrain.prediction.operators.listing import peak_flop_per_second
-from foretrain.prediction.operators.pricing import DEFAULT
+from foretrain.prediction.operators.listing import listing_of, peak_flop_per_second
+from foretrain.prediction.operators.pricing import DEFAULT, only_precision
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.resolving import resolve, storage_of
+from foretrain.prediction.resolving import as_stored, fix_precision, in_usual_precision, storage_of
 from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
-from foretrain.prediction.step.offload import offload_estimate, paging_estimate
 from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, parallel_step
-from foretrain.prediction.step.parameter_servers import parameter_server_step
 from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.strategy import AUTO, strategy_of
 from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.graph import Graph, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import ResolvedOptions, is_paged
-from foretrain.workloads.rules import operators
 from foretrain.workloads.workload import Workload, executed_graph_at, graph_of
+
+if TYPE_CHECKING:
+    from foretrain.prediction.corrections.error_model import StepError
 
 _DTYPES = {
     "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn",
@@ -187,6 +187,17 @@ class Evaluation:
         )
 
 
+def resolve(scenario: Scenario) -> Scenario:
+    """The scenario in the precision it is trained in: as given, or as is usual on its devices.
+
+    A cost model with measurements of one precision only decides it where it is not given.
+    """
+    devices = [group.device for group in scenario.cluster.groups]
+    only = only_precision(scenario.cost_model, devices[0])
+    usual = in_usual_precision(scenario.workload, devices) if only is None else scenario.workload
+    return replace(scenario, workload=fix_precision(usual, only))
+
+
 def jitter_on(parallelism: Parallelism, device: Device) -> float:
     """The coefficient of variation of step times across such devices."""
     if parallelism.jitter is not None:
@@ -202,8 +213,7 @@ def step_context(
     cost_model: CostModel,
     input_options: InputOptions,
 ) -> StepContext:
-    """A workload on equal nodes, in the usual precision of their devices unless it was given."""
-    workload = resolve(workload, (hardware.device,))
+    """A workload on equal nodes."""
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
     environment = StepEnvironment(hardware.device, network_of(hardware, links, network), cost_model)
     jitter = jitter_on(parallelism, hardware.device)
@@ -271,7 +281,7 @@ def evaluate(
     context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph | None = None
 ) -> Evaluation:
     """The step of a workload in one configuration; `executed`, if given, is its micro-batch."""
-    workload = resolve(context.workload, storage=storage_of(configuration.layout))
+    workload = as_stored(context.workload, storage_of(configuration.layout))
     context = replace(context, workload=workload)
     _refuse_impossible(context.workload.options, configuration)
     executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
@@ -285,6 +295,8 @@ def evaluate(
     if layout.servers is None:
         step = parallel_step(executed, layout, configuration.micro_batches, environment)
     else:
+        from foretrain.prediction.step.parameter_servers import parameter_server_step
+
         step = parameter_server_step(
             executed, layout, configuration.micro_batches, environment, context.jitter
         )
@@ -292,9 +304,11 @@ def evaluate(
     return _with_timings(evaluation_of(context, configuration, executed, step))
 
 
+@once_per_graph
 def model_flop(graph: Graph) -> float:
     """FLOP of a step that count for MFU: no recomputation, no elementwise operators."""
-    counted = (op for op in operators(graph) if op.work.kind in MATRIX_KINDS and not op.recomputed)
+    listed = listing_of(graph).ops
+    counted = (op for op in listed if op.work.kind in MATRIX_KINDS and not op.recomputed)
     return sum(op.work.flop for op in counted)
 
 
@@ -306,6 +320,8 @@ def peak_of(graph: Graph, device: Device) -> float:
 
 def whole_error(evaluation: Evaluation, model: str) -> StepError:
     """A step as the model of errors sees it, all devices and micro-batches together."""
+    from foretrain.prediction.corrections.timings import priced_error
+
     step, on = evaluation.step, evaluation.context.environment.device
     if not _is_divided(evaluation.configuration):
         return priced_error(model, on, step.priced)
@@ -325,7 +341,13 @@ def _with_timings(evaluation: Evaluation) -> Evaluation:
     """
     context, configuration = evaluation.context, evaluation.configuration
     environment, model = context.environment, context.environment.model
-    if not (_is_divided(configuration) and isinstance(model, CorrectedCostModel) and timings_on_several()):
+    if not (_is_divided(configuration) and isinstance(model, CorrectedCostModel)):
+        return evaluation
+    if not measurements_file().exists():
+        return evaluation
+    from foretrain.prediction.corrections.timings import timings_on_several
+
+    if not timings_on_several():
         return evaluation
     uncorrected = replace(context, environment=replace(environment, model=model.inner))
     plain = evaluate(uncorrected, configuration, evaluation.executed)
@@ -361,6 +383,8 @@ def evaluation_of(
     if layout.servers is None and not step.includes_waits:  # servers have waited already
         total = with_slowest(total, layout.devices, context.jitter)
     if graph.options.offload:
+        from foretrain.prediction.step.offload import offload_estimate
+
         copies = offload_estimate(step.run, layout, configuration.micro_batches, context.hardware, device)
         total = sequence((total, copies)) if copies.parts else total
     if loading.estimate.parts:
@@ -368,6 +392,8 @@ def evaluation_of(
     evaluation = Evaluation(configuration, executed, step, loading, total, context)
     if not is_paged(context.workload.options.optimizer):
         return evaluation
+    from foretrain.prediction.step.offload import paging_estimate
+
     paging = paging_estimate(evaluation.memory.paged_out_bytes, device)
     return replace(evaluation, total=sequence((total, paging))) if paging.parts else evaluation
 

@@ -18,10 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any
 
 from foretrain.estimates import Estimate
-from foretrain.facts.calibrations import calibration_content, shipped_calibration
+from foretrain.facts.calibrations import load_calibration, shipped_calibration
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.cost_models import PricedStep
 from foretrain.prediction.operators import matrix, mixed_precision
@@ -177,13 +176,7 @@ class Spread:
 @cache
 def shipped_spread() -> Spread | None:
     """The spread of `calibrations/spread.json`; None where it was not fitted."""
-    return read_spread(calibration_content(FILE)) if shipped_calibration(FILE).is_file() else None
-
-
-def read_spread(raw: Mapping[str, Any]) -> Spread:
-    """A spread of the content of its file."""
-    within = float(raw.get("within", 0.5))
-    return Spread(raw["weights"], float(raw["below"]), float(raw["above"]), raw["surprise"], within)
+    return load_calibration(Spread, FILE) if shipped_calibration(FILE).is_file() else None
 
 
 def surprise(known: KnowledgeClass) -> float:

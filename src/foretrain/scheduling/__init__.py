@@ -10,7 +10,7 @@ One loop drives simulation and reality (`loop`):
 - `state`: what a policy sees at an event; `decision`: what it returns, the check of it, and which node takes
   which load, so that as few jobs as possible move.
 - `options`: where each job may run, for how long and for how much; `packing`: which jobs share a node.
-- `policies/`: found by the registry. `price`, `milp` and `auto` look ahead with `plans` and `outlook`.
+- `policies/`: found by the registry. `price`, `milp` and `auto` look ahead with `outlook`.
 - `simulation`: the backend that jumps from event to event. Real ones are in `foretrain.backends`.
 - `accounting`: the bill of a run, and the answer of `simulate` and `run`; `forecast`: that of `schedule`.
 """

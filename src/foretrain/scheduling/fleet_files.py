@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import (
     MONEY,
@@ -32,15 +32,13 @@ from foretrain.decoding import (
     whole_number,
 )
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
-from foretrain.facts.devices import device
-from foretrain.facts.hardware import Hardware, hardware
-from foretrain.facts.providers import providers
-from foretrain.facts.running import SPOT_INTERRUPTIONS, STARTUP, default
-from foretrain.jobs.bill import offer_in
 from foretrain.scheduling.files import NAME
 from foretrain.scheduling.problem import Caps, Fleet, Market, NodeGroup, NodeType
 from foretrain.scheduling.simulation import PriceChange
 from foretrain.units import DAY, HOUR
+
+if TYPE_CHECKING:
+    from foretrain.facts.hardware import Hardware
 
 _EXAMPLE = "{max_nodes: 5, node_types: {NC6: {gpu: k80, gpus: 1, usd_per_hour: 0.56}}}"
 
@@ -161,6 +159,9 @@ class FleetFile:
 
     def node(self, node_type: str) -> Hardware:
         """One node of a type; an unknown device raises `UnknownName`."""
+        from foretrain.facts.devices import device
+        from foretrain.facts.hardware import Hardware, hardware
+
         entry, known = self.entries[node_type], self.fleet.types[node_type]
         one = (
             Hardware(known.gpu, device(known.gpu), known.gpus, 1)
@@ -245,6 +246,11 @@ def _node_type(name: str, entry: NodeTypeEntry, is_owned: bool) -> NodeType:
 
 def _node_type_of_offer(name: str, entry: NodeTypeEntry, market: Market) -> NodeType:
     """A node type of an offer: what is not given is taken from the facts."""
+    from foretrain.facts.hardware import hardware
+    from foretrain.facts.providers import providers
+    from foretrain.facts.running import SPOT_INTERRUPTIONS, STARTUP, default
+    from foretrain.jobs.bill import offer_in
+
     assert entry.offer is not None
     if market is Market.OWNED:
         raise InvalidRequest("an offer is rented: give `gpu` and `gpus` for owned nodes")
@@ -274,11 +280,13 @@ def _node_type_of_offer(name: str, entry: NodeTypeEntry, market: Market) -> Node
 
 def _assumptions(entries: Mapping[str, NodeTypeEntry]) -> list[str]:
     """What of offers is assumed rather than known."""
+    from foretrain.facts.running import SPOT_INTERRUPTIONS, STARTUP, default
+
     notes = []
-    startup, spot = default(STARTUP), default(SPOT_INTERRUPTIONS)
     offered = {name: each for name, each in entries.items() if each.offer is not None}
     started = [name for name, each in offered.items() if each.startup is None]
     if started:
+        startup = default(STARTUP)
         notes.append(
             f"start-up of {', '.join(started)}: {startup.quantiles.p50:g} s ({startup.kind.value}); give "
             "`startup` in the cluster file to change it"
@@ -289,6 +297,7 @@ def _assumptions(entries: Mapping[str, NodeTypeEntry]) -> list[str]:
         if each.market == Market.SPOT.value and each.interruptions_per_hour is None
     ]
     if taken:
+        spot = default(SPOT_INTERRUPTIONS)
         notes.append(
             f"interruptions of {', '.join(taken)}: {spot.quantiles.p50:g} a day ({spot.kind.value}); give "
             "`interruptions_per_hour` in the cluster file to change it"

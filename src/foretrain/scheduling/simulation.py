@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from foretrain.estimates import Quantiles
+from foretrain.probability import Z90
 from foretrain.scheduling.accounting import (
     JobOutcome,
     JobStatus,
@@ -29,8 +30,6 @@ from foretrain.scheduling.loop import Backend, Event, EventKind, LoopTurn, Polic
 from foretrain.scheduling.problem import Configuration, Market, Problem, SubmittedJob, runnable
 from foretrain.scheduling.state import MONTH, JobState, NodeState, Running, State, month_of
 from foretrain.units import DAY, HOUR
-
-_Z90 = 1.2815515655446004  # the 90th percentile of the standard normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class Draws:
 def factor_at(spread: Quantiles, normal: float) -> float:
     """The factor at a point of the standard normal distribution: log-normal to each side of the median."""
     ratio = (spread.p90 / spread.p50) if normal > 0 else (spread.p50 / max(spread.p10, 1e-9 * spread.p50))
-    return math.exp(math.log(max(ratio, 1.0)) / _Z90 * normal)
+    return math.exp(math.log(max(ratio, 1.0)) / Z90 * normal)
 
 
 _SOON = 1e-6

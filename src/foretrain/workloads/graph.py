@@ -133,12 +133,14 @@ class Structure:
     """What follows from calls and buffers alone, whatever the sizes of tensors.
 
     Graphs of a family share it, so it is derived once for all batch sizes. `same_wiring`, if given, is that
-    of a graph whose calls read and write the same buffers, with other specs.
+    of a graph whose calls read and write the same buffers, with other specs. `derived` holds what
+    `once_per_structure` functions returned.
     """
 
     calls: tuple[Call, ...]
     buffers: tuple[Buffer, ...]
     same_wiring: Structure | None = None
+    derived: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def representatives(self) -> tuple[int, ...]:
@@ -294,26 +296,6 @@ class Graph:
         return any(self.buffers[buffer].role in _WEIGHTS for buffer in call.reads)
 
 
-_SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
-
-
-def state_bytes(graph: Graph) -> float:
-    """Parameters, buffers and optimizer state of the whole model on the device."""
-    saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
-    return float(sum(graph.buffer_bytes(index) for index in saved))
-
-
-def checkpoint_bytes(graph: Graph) -> float:
-    """Size of a checkpoint: all state, or without the parameters that are frozen, which never change."""
-    frozen = sum(
-        graph.buffer_bytes(index)
-        for index, buffer in enumerate(graph.buffers)
-        if buffer.role is Role.PARAMETER and buffer.name not in graph.trained_names
-    )
-    on_host = graph.offloaded_state_bytes_per_parameter * graph.trainable_parameters
-    return state_bytes(graph) - frozen + on_host
-
-
 Derived = TypeVar("Derived")
 
 
@@ -336,3 +318,38 @@ def once_per_graph(derive: Callable[[Graph], Derived]) -> Callable[[Graph], Deri
         return result
 
     return remembered
+
+
+def once_per_structure(derive: Callable[[Structure], Derived]) -> Callable[[Structure], Derived]:
+    """The same for a function of a structure: it runs once for the graphs of a family."""
+
+    @wraps(derive)
+    def remembered(structure: Structure) -> Derived:
+        if derive not in structure.derived:
+            structure.derived[derive] = derive(structure)
+        result: Derived = structure.derived[derive]
+        return result
+
+    return remembered
+
+
+_SAVED = (Role.PARAMETER, Role.MODULE_BUFFER, Role.OPTIMIZER_STATE)
+
+
+@once_per_graph
+def state_bytes(graph: Graph) -> float:
+    """Parameters, buffers and optimizer state of the whole model on the device."""
+    saved = (index for index, buffer in enumerate(graph.buffers) if buffer.role in _SAVED)
+    return float(sum(graph.buffer_bytes(index) for index in saved))
+
+
+@once_per_graph
+def checkpoint_bytes(graph: Graph) -> float:
+    """Size of a checkpoint: all state, or without the parameters that are frozen, which never change."""
+    frozen = sum(
+        graph.buffer_bytes(index)
+        for index, buffer in enumerate(graph.buffers)
+        if buffer.role is Role.PARAMETER and buffer.name not in graph.trained_names
+    )
+    on_host = graph.offloaded_state_bytes_per_parameter * graph.trainable_parameters
+    return state_bytes(graph) - frozen + on_host

@@ -9,9 +9,9 @@ from calibration.collectives.links import exponents
 from calibration.datasets.measurements import CollectiveTime, powers_of_two
 from calibration.datasets.sia import Waiting
 
+from foretrain.facts.links import NVLINK
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.collectives.network import (
-    NVLINK,
     CollectiveCalibration,
     LinkFit,
     calibration,
@@ -35,7 +35,7 @@ def made(learned: CollectiveCalibration) -> list[CollectiveTime]:
 def test_a_fit_recovers_what_made_its_data() -> None:
     shipped = calibration()
     truth = CollectiveCalibration(
-        {NVLINK: shipped.behaviours[NVLINK]},
+        {NVLINK: shipped.technologies[NVLINK]},
         {"nvswitch2": LinkFit(0.8, 1.3), "nvswitch3": LinkFit(1.1, 0.8, 0.55)},
     )
     found = blocks(made(truth))

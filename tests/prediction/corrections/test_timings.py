@@ -16,6 +16,7 @@ from foretrain.errors import InvalidData
 from foretrain.facts.devices import device
 from foretrain.prediction.corrections.apply import CorrectedCostModel, correct_step
 from foretrain.prediction.corrections.error_model import StepTraits
+from foretrain.prediction.corrections.files import measurements_file
 from foretrain.prediction.corrections.timings import (
     Correction,
     MeasuredStep,
@@ -23,7 +24,6 @@ from foretrain.prediction.corrections.timings import (
     corrections,
     measured_step,
     measured_steps,
-    measurements_file,
     priced_error,
     remember,
 )

@@ -27,7 +27,6 @@ from foretrain.prediction.operators.convolution import (
 )
 from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.matrix import tf32_reach
-from foretrain.prediction.operators.streaming import DeviceShare
 from foretrain.workloads.ops import Direction, Work
 
 GPUS = tuple(item for item in devices().values() if item.is_gpu)
@@ -188,7 +187,7 @@ def test_a_convolution_described_by_axes_equals_the_layer() -> None:
 def test_an_amd_device_takes_the_rate_of_its_kin() -> None:
     """Half the FLOP a cycle of peak at the same achieved FLOP a cycle is twice the share."""
     mi250x, mi300x = device("mi250x"), device("mi300x")
-    known = [DeviceShare("mi300x", 0.2, "test")]
+    known = [("mi300x", 0.2)]
     assert share_by_rate(mi300x, known) == 0.2
     ratio = (1307.4e12 / (304 * 2.1e9)) / (191.5e12 / (110 * 1.7e9))
     assert share_by_rate(mi250x, known) == pytest.approx(0.2 * ratio)
@@ -247,7 +246,7 @@ def test_a_device_twice_as_good_in_everything_is_never_slower(
 
 def test_calibrated_shares_are_shares() -> None:
     known = calibration()
-    assert all(0.3 < row.share <= 1 for row in known.shares)
+    assert all(0.3 < share <= 1 for share in known.share_of_peak.values())
     assert np.all(np.array(known.constants.tile_efficiency) <= 1)
     for gpu in GPUS:
         assert 0.1 < known.lane_share(gpu) <= 1.2, gpu.id
@@ -257,16 +256,16 @@ def test_calibrated_shares_are_shares() -> None:
 def test_a_measured_device_keeps_its_own_shares() -> None:
     known = calibration()
     by_id = {item.id: item for item in GPUS}
-    assert known.on_tensor_cores == {"t4", "v100-sxm2-16gb"}
-    shares = {row.device_id: row.share for row in known.shares}
+    assert known.measured_on_tensor_cores == {"t4", "v100-sxm2-16gb"}
+    shares = known.share_of_peak
     assert known.lane_share(by_id["t4"]) == known.tensor_share(by_id["t4"]) == shares["t4"]
     assert known.tensor_share(by_id["p100-pcie"]) != shares["p100-pcie"]
 
 
 def test_kepler_has_its_own_share_of_peak_and_no_other_generation_has_it() -> None:
     known = calibration()
-    assert known.lane_share(device("k80")) == {row.device_id: row.share for row in known.older_shares}["k80"]
-    without = replace(known, older_shares=())
+    assert known.lane_share(device("k80")) == known.older_share_of_peak["k80"]
+    without = replace(known, older_share_of_peak={})
     assert without.lane_share(device("k80")) > 2 * known.lane_share(device("k80"))
     for name in ("m60", "v100-sxm2-16gb", "h100-sxm", "rtx4090"):
         assert known.lane_share(device(name)) == without.lane_share(device(name))

@@ -44,7 +44,8 @@ UNCORRECTED = tuple(
     item
     for item in GPUS
     if not any(
-        matrix.correction_key(unit, item, is_plain=False) in matrix.forests() for unit in ("lanes", "tensor")
+        matrix.correction_key(unit, item, is_plain=False) in matrix.calibration().corrections
+        for unit in ("lanes", "tensor")
     )
 )
 SIZES = st.sampled_from([8, 64, 96, 128, 512, 1000, 1024, 4096, 11008])
@@ -262,7 +263,7 @@ def test_corrections_of_training_sized_products_are_small() -> None:
             target,
         )
         modelled = modelled_seconds(work, ["tensor"] * len(work), target)
-        forest = matrix.forests()[matrix.correction_key("tensor", target, is_plain=False)]
+        forest = matrix.calibration().corrections[matrix.correction_key("tensor", target, is_plain=False)]
         ratio = matrix.apply_trees(forest, work, target, modelled) / modelled
         assert np.all((ratio > 0.8) & (ratio < 1.25)), (name, ratio)
 
@@ -310,7 +311,7 @@ def test_corrections_are_bounded() -> None:
     target = device("a100-pcie-40gb")
     work = products(table([linear(777, 555, 333), linear(64, 64, 64)]), target)
     modelled = np.array([1e-4, 1e-5])
-    forest = matrix.forests()["lanes:8.0:layer"]
+    forest = matrix.calibration().corrections["lanes:8.0:layer"]
     ratio = matrix.apply_trees(forest, work, target, modelled) / modelled
     assert np.all(np.abs(np.log(ratio)) <= matrix.CORRECTION_BOUND + 1e-9)
 
@@ -425,7 +426,7 @@ def test_corrections_are_of_measured_kernels() -> None:
         for device_id in unit.shares
         for is_plain in (False, True)
     }
-    assert set(matrix.forests()) <= known
+    assert set(matrix.calibration().corrections) <= known
 
 
 def test_calibrations_are_small() -> None:

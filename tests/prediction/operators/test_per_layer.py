@@ -16,7 +16,7 @@ from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators.listing import roofline_seconds, table
 from foretrain.prediction.operators.per_layer import (
     ROWS,
-    LayerLines,
+    LayerCalibration,
     LayerType,
     Line,
     PerLayerModel,
@@ -90,10 +90,10 @@ def test_an_update_counts_what_it_writes() -> None:
     assert operations(lists_of_three) == 3 * 10
 
 
-def lines(**ratios: float) -> LayerLines:
+def lines(**ratios: float) -> LayerCalibration:
     """Lines a reader can follow: one for elementwise layers, on the PCIe V100 alone."""
     forward = {"elementwise forward float32": Line(1.0, 2.0)}
-    return LayerLines({V100.id: forward}, ratios or {"elementwise backward float32": 3.0})
+    return LayerCalibration({V100.id: forward}, ratios or {"elementwise backward float32": 3.0})
 
 
 def test_the_line_of_a_layer() -> None:
@@ -166,7 +166,7 @@ def test_backward_left_out_is_predicted_by_the_ratio_of_other_devices() -> None:
 
 def test_too_few_measurements_make_no_line() -> None:
     few = sample(Direction.FORWARD, 1.0, count=7)
-    assert fit([few]).by_device == {}
+    assert fit([few]).lines == {}
     assert np.isnan(shape_unseen([few])[0]).all()
 
 
@@ -176,8 +176,8 @@ def test_a_shape_left_out_of_a_clean_line_is_predicted() -> None:
 
 
 def test_the_shipped_lines_rise_and_every_layer_of_a_network_can_be_priced_where_all_were_measured() -> None:
-    fitted = calibration().lines
-    every = [line for by_layer in fitted.by_device.values() for line in by_layer.values()]
+    fitted = calibration()
+    every = [line for by_layer in fitted.lines.values() for line in by_layer.values()]
     assert all(line.start_seconds > 0 and line.seconds_per_operation > 0 for line in every)
     for target in WHOLE:
         for kind in ROWS.keys() - {Kind.RNN, Kind.ATTENTION}:

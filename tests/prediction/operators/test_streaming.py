@@ -20,7 +20,6 @@ from foretrain.prediction.operators.streaming import (
     BANDWIDTHS,
     GROUPS,
     PATTERNS,
-    DeviceShare,
     StreamConstants,
     StreamingModel,
     _threads_per_sm,
@@ -190,8 +189,8 @@ def test_kinds_never_measured_are_trusted_least() -> None:
 
 def test_calibrated_shares_are_shares() -> None:
     known = calibration()
-    assert {row.device_id for row in known.shares} == set(known.corrections)
-    assert all(0.5 < row.share < 1 for row in known.shares)
+    assert set(known.delivered_share) == set(known.corrections)
+    assert all(0.5 < share < 1 for share in known.delivered_share.values())
 
 
 def test_a_device_left_out_is_predicted_from_published_figures_and_similar_devices() -> None:
@@ -199,7 +198,7 @@ def test_a_device_left_out_is_predicted_from_published_figures_and_similar_devic
     forgetful = known.without(target)
     assert target.id in known.corrections
     assert target.id not in forgetful.corrections
-    assert all(row.device_id != target.id for row in forgetful.shares)
+    assert target.id not in forgetful.delivered_share
     assert "t4" in forgetful.corrections
     assert StreamingModel(forgetful).confidence(Kind.SOFTMAX, target).knowledge is Knowledge.EXTRAPOLATED
 
@@ -248,10 +247,10 @@ def test_resampling_loops_over_samples_and_channels_at_each_position() -> None:
 
 
 KNOWN = (
-    DeviceShare("a100-sxm-80gb", 0.8, "test"),
-    DeviceShare("a100-sxm-40gb", 0.9, "test"),
-    DeviceShare("rtx3090", 0.7, "test"),
-    DeviceShare("mi300x", 0.5, "test"),
+    ("a100-sxm-80gb", 0.8),
+    ("a100-sxm-40gb", 0.9),
+    ("rtx3090", 0.7),
+    ("mi300x", 0.5),
 )
 
 
@@ -270,7 +269,7 @@ def test_the_nearest_devices_count(name: str, share: float) -> None:
 
 
 def test_a_device_measured_twice_counts_once() -> None:
-    twice = (*KNOWN, DeviceShare("rtx3090", 0.5, "test"))
+    twice = (*KNOWN, ("rtx3090", 0.5))
     assert nearest_share(device("rtxa6000"), twice) == pytest.approx((0.8 + 0.9 + 0.6) / 3)
 
 
@@ -281,9 +280,9 @@ def test_nothing_measured_is_an_error() -> None:
 
 def test_published_bandwidths_have_sources_and_are_below_nominal() -> None:
     raw = read_toml(data_root() / "calibrations" / BANDWIDTHS)
-    for row in published_shares():
-        assert row.device_id in devices()
-        assert 0.6 < row.share < 1, row
-        assert {"title", "locator", "retrieved", "licence"} <= raw["sources"][row.source].keys()
-    used = {row.source for row in published_shares()}
-    assert used == set(raw["sources"])
+    for name, share in published_shares():
+        assert name in devices()
+        assert 0.6 < share < 1, name
+    for source in raw["sources"].values():
+        assert {"title", "locator", "retrieved", "licence"} <= source.keys()
+    assert {row["source"] for row in raw["measured"]} == set(raw["sources"])

@@ -1,16 +1,18 @@
 """Consumption of predicted steps: bytes and computing are conserved, and bursts follow the strategy."""
 
+from dataclasses import replace
+
 import pytest
 
 from foretrain.answers import Infeasible
-from foretrain.facts.hardware import cluster
+from foretrain.facts.hardware import Cluster, cluster, hardware
 from foretrain.prediction.options import Parallelism
+from foretrain.prediction.predict import pace_of
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (
     METRICS,
     TIMELINE,
     Consumption,
-    pace_of,
     timeline_consumption,
     words,
 )
@@ -118,3 +120,10 @@ def test_a_slower_network_has_lower_and_longer_bursts() -> None:
     )
     assert slow.burst_amount.p50 < fast.burst_amount.p50
     assert slow.burst_duration.p50 > fast.burst_duration.p50
+
+
+@pytest.mark.parametrize(("other", "precision"), [("gtx1080ti", "fp32"), ("v100-sxm2-16gb", "fp16")])
+def test_unequal_nodes_train_in_their_common_precision_as_in_a_prediction(other: str, precision: str) -> None:
+    unequal = Cluster(f"t4 and {other}", (hardware("t4:1"), hardware(f"{other}:1")))
+    asked = replace(scenario("ddp"), cluster=unequal)
+    assert pace(asked).context.workload.options.precision == precision

@@ -10,11 +10,17 @@ import pytest
 
 from foretrain.scheduling.generators import families
 from foretrain.scheduling.loop import Policy
-from foretrain.scheduling.outlook import Settings, view_of
+from foretrain.scheduling.outlook import Settings, look_ahead
 from foretrain.scheduling.packing import room_of
 from foretrain.scheduling.policies.auto import Auto, Effort, rollout_usd
-from foretrain.scheduling.policies.milp import Milp, first_step_usd, solve, without_output
-from foretrain.scheduling.policies.price import PricePolicy, select
+from foretrain.scheduling.policies.price import (
+    Milp,
+    PricePolicy,
+    first_step_usd,
+    select,
+    solve,
+    without_output,
+)
 from foretrain.scheduling.policies.rules import EdfPacked
 from foretrain.scheduling.policies.search import Greedy
 from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, elastic
@@ -91,9 +97,9 @@ def crowded(family: str = "high", nodes: int = 2) -> State:
 @pytest.mark.parametrize("family", ["high", "high-scaling", "owned"])
 def test_milp_is_not_worse_than_its_start_under_its_objective(family: str) -> None:
     state = crowded(family, 3)
-    view = view_of(state, Settings())
+    view = look_ahead(state, Settings())
     room = room_of(state, view.places)
-    start = select(view.values, view.table, view.places, room)
+    start = select(view, room)
     found, note = solve(view, room, 200)
     assert found is not None
     assert note.startswith("gap 0.0")

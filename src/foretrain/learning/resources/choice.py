@@ -11,6 +11,7 @@ from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.learning.resources.artefact import SHIPPED, Inspector, load, own_file
 from foretrain.learning.resources.inputs import table_of
 from foretrain.learning.resources.samples import METRICS, RESOURCES, WorkerScene, scene_of
+from foretrain.prediction.predict import pace_of
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (
     INSPECTOR,
@@ -18,7 +19,6 @@ from foretrain.prediction.resources.consumption import (
     Consumption,
     ResourceBursts,
     ResourceFigure,
-    pace_of,
     timeline_consumption,
 )
 from foretrain.prediction.scenario import Evaluation, Scenario

@@ -30,8 +30,8 @@ from foretrain.prediction.corrections.workers import (
     worker_calibration,
 )
 from foretrain.prediction.options import Parallelism
+from foretrain.prediction.predict import pace_of
 from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of, within
-from foretrain.prediction.resources.consumption import pace_of
 from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
 from foretrain.prediction.scenario import Evaluation, Scenario, evaluation_of
 from foretrain.prediction.step.cpu_workers import WorkerConstants, WorkerStep, worker_time

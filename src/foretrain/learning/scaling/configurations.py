@@ -25,6 +25,7 @@ from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configure
+from foretrain.prediction.resolving import in_usual_precision
 from foretrain.prediction.scenario import Evaluation, evaluate, step_context
 from foretrain.workloads.workload import Workload
 
@@ -278,7 +279,7 @@ class PredictedScaling:
 
     def _outcome(self, placement: Placement, batch: int) -> Evaluation:
         hardware = self._filled(placement)
-        workload = self.workload.at(batch=batch)
+        workload = in_usual_precision(self.workload.at(batch=batch), (hardware.device,))
         even = replace(
             self.parallelism, jitter=self.parallelism.jitter or 0.0
         )  # timings show how uneven they are

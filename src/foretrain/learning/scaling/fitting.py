@@ -35,6 +35,7 @@ from foretrain.learning.scaling.configurations import (
 )
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form
 from foretrain.prediction.operators.listing import Floats
+from foretrain.probability import Z90
 
 FILE = "scaling.json"
 FORMAT = 1
@@ -45,8 +46,6 @@ _TOLERANCE = 1e-12
 """Relative change of parameters and of squares at which the search ends: flat minima need it to be small."""
 _TRUST = 6.0
 """How many timings the prior's word on the noise is worth."""
-P90 = 1.2815515655446004
-"""Standard deviations from the median of a normal distribution to its 90th percentile."""
 _FOLDS = 12
 
 
@@ -214,7 +213,7 @@ def step_seconds(
 ) -> tuple[Quantiles, ...]:
     """p10, p50 and p90 of each; times are log-normal around the median."""
     at = columns(configurations, reference_batch)
-    middle, wide = fitted.log_seconds(at), P90 * fitted.deviations(at)
+    middle, wide = fitted.log_seconds(at), Z90 * fitted.deviations(at)
     low, median, high = np.exp(middle - wide), np.exp(middle), np.exp(middle + wide)
     return tuple(Quantiles(*each) for each in zip(low.tolist(), median.tolist(), high.tolist(), strict=True))
 

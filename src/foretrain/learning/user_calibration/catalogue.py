@@ -29,6 +29,7 @@ from foretrain.prediction.corrections.files import (
     calibrations_dir,
     file_of,
     keep_calibration,
+    measurements_file,
     name_of,
     read_calibration,
 )
@@ -37,7 +38,6 @@ from foretrain.prediction.corrections.timings import (
     MeasuredStep,
     keep_only,
     measured_steps,
-    measurements_file,
     remember,
     step_from_plain,
 )
@@ -49,11 +49,11 @@ from foretrain.prediction.operators.cpu import (
     calibration_of,
     keep,
 )
+from foretrain.probability import Z90
 
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import WorkerFit
 
-_P90 = 1.2815515655446004
 _LARGEST_SPREAD = 3.0
 
 
@@ -264,7 +264,7 @@ _IMPORTERS: Mapping[str, Callable[[CalibrationFile], None]] = {
 def _of_operators(known: CpuCalibration) -> CalibrationFile:
     fits = known.families.values()
     cases = [fit.cases for fit in fits]
-    widths = [math.log(max(fit.p90, 1e-9) / max(fit.p10, 1e-9)) / (2 * _P90) for fit in fits]
+    widths = [math.log(max(fit.p90, 1e-9) / max(fit.p10, 1e-9)) / (2 * Z90) for fit in fits]
     return CalibrationFile(
         name=name_of(OPERATORS, known.device_id),
         kind=OPERATORS,

@@ -24,6 +24,7 @@ from foretrain.learning.user_calibration.samples import RunSample
 from foretrain.prediction.corrections.workers import ModelDeviation, WorkerCalibration, deviation
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.step.cpu_workers import CONSTANTS, WorkerConstants, prior, worker_time
+from foretrain.probability import Z90
 
 _RUN_SPREAD = 0.05
 """Scale of the relative errors at which their cost turns from quadratic to linear."""
@@ -31,7 +32,6 @@ _FEWEST_RUNS, _FEWEST_MODELS = 4, 2
 _MOST_FOLDS = 8
 _TOLERANCE = 1e-11
 """Small, so that the constants do not depend on where the search was stopped."""
-_P90 = 1.2815515655446004
 _NORMAL = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 
@@ -184,7 +184,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 def _quantile_spread(off: Sequence[float]) -> float:
     """The standard deviation at which 80 % of the deviations are within the interval of a prediction."""
-    return float(np.quantile(np.abs(off), 0.8)) / _P90
+    return float(np.quantile(np.abs(off), 0.8)) / Z90
 
 
 def _models(samples: Sequence[RunSample], constants: WorkerConstants) -> dict[str, ModelDeviation]:
@@ -201,12 +201,12 @@ def accuracy(samples: Sequence[RunSample], known: WorkerCalibration) -> FitAccur
         expected = deviation(known, sample.model, sample.key)
         value = math.log(sample.measured_seconds / worker_time(sample.step, known.constants).seconds)
         off.append(value - expected.mean)
-        inside.append(abs(off[-1]) <= _P90 * expected.spread)
+        inside.append(abs(off[-1]) <= Z90 * expected.spread)
     return _summary(off, inside)
 
 
 def _accuracy(off: Sequence[float], spread: float) -> FitAccuracy:
-    return _summary(off, [abs(value) <= _P90 * spread for value in off])
+    return _summary(off, [abs(value) <= Z90 * spread for value in off])
 
 
 def _before(samples: Sequence[RunSample]) -> FitAccuracy | None:

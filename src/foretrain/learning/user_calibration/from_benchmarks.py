@@ -26,6 +26,7 @@ from foretrain.prediction.operators.cpu import CpuCalibration, FamilyFit, family
 from foretrain.prediction.operators.listing import Floats, WorkTable, table
 from foretrain.prediction.operators.pricing import DEFAULT, operator_models, price
 from foretrain.prediction.step.cpu_workers import DDP, prior
+from foretrain.probability import Z90
 from foretrain.ties import first_of_least
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
@@ -41,8 +42,8 @@ _BEYOND_CACHES = 128 * 2**20
 """Bytes that no cache holds, so that their rate is that of memory."""
 _LEAST_SHARE = 0.1
 """Of a time at least this share is the operator's own, not that of mapping memory."""
-_NORMAL_DEVIATIONS, _P90 = 1.4826, 1.2816
-"""Of a normal distribution: its standard deviation over its median deviation, and its 90th percentile."""
+_NORMAL_DEVIATIONS = 1.4826
+"""Standard deviation of a normal distribution over its median deviation."""
 _MOST_ERROR = 0.5
 """Mean error on operators left out above which a calibration is refused."""
 _COPIES = "copy forward"
@@ -135,7 +136,7 @@ def _robust_quantiles(ratio: Floats) -> tuple[float, float]:
     logs = np.log(ratio)
     middle = float(np.median(logs))
     deviation = _NORMAL_DEVIATIONS * float(np.median(np.abs(logs - middle)))
-    return math.exp(middle - _P90 * deviation), math.exp(middle + _P90 * deviation)
+    return math.exp(middle - Z90 * deviation), math.exp(middle + Z90 * deviation)
 
 
 def left_out_seconds(columns: Floats, times: Floats, coefficients: Floats) -> Floats:

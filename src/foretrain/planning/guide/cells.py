@@ -34,7 +34,7 @@ from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
 from foretrain.prediction.operators.cpu import calibration_of
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.resolving import resolve, storage_of
+from foretrain.prediction.resolving import as_stored, in_usual_precision, storage_of
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate, step_context
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
@@ -282,7 +282,7 @@ class GuideSteps:
 
     def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
         """The step in one configuration, as `prediction.scenario.evaluate` predicts it."""
-        trained = resolve(context.workload, storage=storage_of(configuration.layout))
+        trained = as_stored(context.workload, storage_of(configuration.layout))
         key = trained.options, configuration.micro_batch
         if key not in self.graphs:
             self.graphs[key] = executed_graph_at(trained, configuration.micro_batch)
@@ -335,9 +335,8 @@ def runs(
     """A step of each global batch, in the given ascending order: a micro-batch too large stays so."""
     try:
         layout = layout_on(strategy, hardware)
-        context = step_context(
-            steps.workload, hardware, Parallelism(strategy=strategy), model, InputOptions()
-        )
+        workload = in_usual_precision(steps.workload, (hardware.device,))
+        context = step_context(workload, hardware, Parallelism(strategy=strategy), model, InputOptions())
     except (InvalidRequest, MissingData) as error:
         yield from (NoRun(Blank.UNKNOWN, str(error)) for _ in batches)
         return

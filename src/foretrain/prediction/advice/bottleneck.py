@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from foretrain.prediction.advice.changes import Advice
-from foretrain.prediction.advice.scaling_curve import ScalingCurve
 from foretrain.prediction.cost_models import WAITING, Binding, binding
 from foretrain.prediction.scenario import Evaluation
 from foretrain.units import format_bytes
 from foretrain.workloads.graph import Phase
+
+if TYPE_CHECKING:
+    from foretrain.prediction.advice.scaling_curve import ScalingCurve
 
 _HELPS = 1.05
 """A change in devices that brings less than this does not help."""

@@ -15,7 +15,7 @@ from foretrain.errors import ForetrainError
 from foretrain.facts.datasets import datasets, storages
 from foretrain.facts.devices import device as known_device
 from foretrain.facts.hardware import Hardware, nodes
-from foretrain.prediction.advice.scaling_curve import over, with_devices
+from foretrain.prediction.advice.scaling_curve import ResizedStep, over
 from foretrain.prediction.collectives.network import network_of, with_factor
 from foretrain.prediction.options import STORAGES, InputOptions
 from foretrain.prediction.scenario import Evaluation, StepContext, evaluate
@@ -28,7 +28,6 @@ _NEARLY_ALL = 0.95
 """A batch is large enough if larger ones train at most this little faster."""
 _MAX_DOUBLINGS = 10  # each doubling is evaluated in full
 _MAX_LOADER_WORKERS = 64
-_FAST_LINKS = ("nvlink", "nvswitch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +56,10 @@ class _Change:
     is_what_if: bool = False
 
 
-def advice(now: Evaluation, is_batch_fixed: bool, largest_batch: int) -> tuple[Advice, ...]:
-    """The improvements worth making, most gain first, then the what-ifs.
-
-    Other numbers of devices are tried at the same batch per device, or, if that `is_batch_fixed`, in all.
-    """
-    tried = [_try_change(now, change) for change in _changes(now, is_batch_fixed, largest_batch)]
+def advice(resized: ResizedStep, largest_batch: int) -> tuple[Advice, ...]:
+    """The improvements worth making, most gain first, then the what-ifs."""
+    now = resized.now
+    tried = [_try_change(now, change) for change in _changes(resized, largest_batch)]
     listed = [each for each in tried if each is not None]
     improvements = [each for each in listed if not each.is_what_if]
     improvements.sort(key=lambda each: -(each.gain or 0))
@@ -90,14 +87,15 @@ def _try_change(now: Evaluation, change: _Change) -> Advice | None:
     )
 
 
-def _changes(now: Evaluation, is_batch_fixed: bool, largest_batch: int) -> Iterator[_Change]:
+def _changes(resized: ResizedStep, largest_batch: int) -> Iterator[_Change]:
+    now = resized.now
     if now.input.seconds > now.step.seconds or not now.context.input.overlaps:
         yield from _of_input(now)
     yield from _of_precision(now)
     yield from _of_execution(now)
     yield from _of_batch(now, largest_batch)
     if now.configuration.layout.devices > 1:
-        yield from _of_hardware(now, is_batch_fixed)
+        yield from _of_hardware(resized)
 
 
 def _of_precision(now: Evaluation) -> Iterator[_Change]:
@@ -200,15 +198,11 @@ def _loader_workers_needed(now: Evaluation) -> int:
     return min(_MAX_LOADER_WORKERS, math.ceil(one_worker / others)) if others else 0
 
 
-def _of_hardware(now: Evaluation, is_batch_fixed: bool) -> Iterator[_Change]:
-    devices = now.context.hardware.devices
-
-    def on(count: int) -> Callable[[], Evaluation]:
-        return lambda: evaluate(*with_devices(now, count, is_batch_fixed))
-
-    yield _Change("2x GPUs", on(2 * devices), is_what_if=True)
-    yield _Change("half the GPUs", on(devices // 2), is_what_if=True)
-    yield from _of_links(now)
+def _of_hardware(resized: ResizedStep) -> Iterator[_Change]:
+    devices = resized.now.context.hardware.devices
+    yield _Change("2x GPUs", lambda: resized.on(2 * devices), is_what_if=True)
+    yield _Change("half the GPUs", lambda: resized.on(devices // 2), is_what_if=True)
+    yield from _of_links(resized.now)
 
 
 def _of_links(now: Evaluation) -> Iterator[_Change]:
@@ -218,7 +212,7 @@ def _of_links(now: Evaluation) -> Iterator[_Change]:
     def joined(changed: StepContext) -> Callable[[], Evaluation]:
         return lambda: evaluate(changed, configuration, now.executed)
 
-    if network.intra is not None and network.intra.kind not in _FAST_LINKS:
+    if network.intra is not None and not network.intra.kind.is_nvlink:
         link = fast_link(context.hardware)
         if link is not None:
             one_node = replace(context.hardware, node=None, nodes=1)
@@ -235,7 +229,7 @@ def _of_links(now: Evaluation) -> Iterator[_Change]:
 
 def fast_link(hardware: Hardware) -> str | None:
     """The NVLink of machines with devices of the same generation; else of the oldest known ones."""
-    with_nvlink = [node for node in nodes().values() if node.intra.kind in _FAST_LINKS]
+    with_nvlink = [node for node in nodes().values() if node.intra.kind.is_nvlink]
     generation = hardware.device.generation
     same = [node for node in with_nvlink if known_device(node.device).generation == generation]
     pool = same or with_nvlink

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from foretrain.errors import ForetrainError
@@ -84,16 +84,40 @@ def _knee(points: Sequence[ScalingPoint]) -> int:
     return knee
 
 
-def curve_of(now: Evaluation, is_batch_fixed: bool) -> ScalingCurve | None:
-    """The same strategy on other numbers of devices, at the same batch per device or in all."""
+@dataclass(frozen=True, eq=False)
+class ResizedStep:
+    """The same strategy on other numbers of devices, at the same batch per device or in all.
+
+    Each number is evaluated once, for the curve and for what-ifs.
+    """
+
+    now: Evaluation
+    is_batch_fixed: bool
+    _known: dict[int, Evaluation] = field(default_factory=dict)
+
+    def on(self, devices: int) -> Evaluation:
+        """The step on some number of devices; raises `ForetrainError` where that is impossible."""
+        if devices not in self._known:
+            self._known[devices] = self._evaluate(devices)
+        return self._known[devices]
+
+    def _evaluate(self, devices: int) -> Evaluation:
+        context, configuration = with_devices(self.now, devices, self.is_batch_fixed)
+        if configuration == self.now.configuration and context.environment == self.now.context.environment:
+            return self.now
+        return evaluate(context, configuration)
+
+
+def curve_of(resized: ResizedStep) -> ScalingCurve | None:
+    """The curve through doublings of the devices, up to twice the present number."""
 
     def measure(devices: int) -> ScalingPoint | None:
         try:
-            return _point(evaluate(*with_devices(now, devices, is_batch_fixed)))
+            return _point(resized.on(devices))
         except ForetrainError:
             return None
 
-    return scaling_curve(_counts(now), measure, is_batch_fixed)
+    return scaling_curve(_counts(resized.now), measure, resized.is_batch_fixed)
 
 
 def _counts(now: Evaluation) -> list[int]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from foretrain.estimates import Estimate
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
-from foretrain.prediction.corrections.error_model import StepError
+from foretrain.prediction.corrections.files import measurements_file
 from foretrain.prediction.corrections.kinds import KindCorrections, kind_corrections, with_kinds
-from foretrain.prediction.corrections.timings import Correction, corrections, corrections_of
-from foretrain.prediction.corrections.workers import calibrate_step
 from foretrain.prediction.cost_models import (
     CostModel,
     OperatorCostModel,
@@ -29,6 +28,10 @@ from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from foretrain.prediction.corrections.error_model import StepError
+    from foretrain.prediction.corrections.timings import Correction
 
 
 def cost_model(model: CostModel | str, workload: Workload) -> CostModel:
@@ -50,7 +53,11 @@ class CorrectedCostModel(CostModel):
         """The operators of steps, by kind as profiled on the device; timings of whole steps come last."""
         steps = self.inner.priced_all(graphs, device)
         kinds = kind_corrections(self.model, device.id)
-        timings: Sequence[Correction | None] = corrections(self.model, device, steps) or [None] * len(steps)
+        timings: Sequence[Correction | None] = [None] * len(steps)
+        if measurements_file().exists():
+            from foretrain.prediction.corrections.timings import corrections
+
+            timings = corrections(self.model, device, steps) or timings
         return tuple(_with_both(step, kinds, timing) for step, timing in zip(steps, timings, strict=True))
 
 
@@ -82,11 +89,15 @@ def correct_workers(
     """A step of CPU workers as the machine's own runs predict it; unchanged where there are none."""
     if not at.device.is_cpu or not isinstance(at.model, CorrectedCostModel) or micro_batches > 1:
         return step
+    from foretrain.prediction.corrections.workers import calibrate_step
+
     return calibrate_step(step, at.model.model, graph, hardware, at)
 
 
 def with_timings(plain: ParallelStep, error: StepError, device: Device) -> ParallelStep | None:
     """A step on several devices, priced without timings, corrected as a whole; None without timings."""
+    from foretrain.prediction.corrections.timings import corrections_of
+
     known = corrections_of([error], device)
     if known is None:
         return None

@@ -58,14 +58,13 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import load_calibration
 from foretrain.prediction.cost_models import PricedStep
 from foretrain.prediction.operators.listing import KINDS, Floats
+from foretrain.probability import Z90
 from foretrain.workloads.ops import Kind
 
 SIZES_FILE = "few_timings.json"
-_P90 = 1.2815515655446004
-"""Standard deviations from the median of a normal distribution to its 90th percentile."""
 FREEDOM = 4.0
 """ν of Student's t: how far the scales of users' errors differ."""
 _SAME_SIZE = 1e-3
@@ -414,8 +413,7 @@ class SizeSpreads:
 @cache
 def size_spreads() -> SizeSpreads:
     """The shipped calibration."""
-    raw = calibration_content(SIZES_FILE)
-    return SizeSpreads(**raw["spreads"])
+    return load_calibration(SizeSpreads, SIZES_FILE, "spreads")
 
 
 def correct_at_size(
@@ -434,7 +432,7 @@ def correct_at_size(
     across = _covariance(place, octaves, known)
     middle = float((across @ np.linalg.solve(seen, off))[0])
     left = _covariance(place, place, known) - across @ np.linalg.solve(seen, across.T)
-    deviation = _P90 * math.sqrt(max(float(left[0, 0]), 0.0) + known.noise**2)
+    deviation = Z90 * math.sqrt(max(float(left[0, 0]), 0.0) + known.noise**2)
     p50 = predicted_seconds * math.exp(middle)
     return Quantiles(p50 * math.exp(-deviation), p50, p50 * math.exp(deviation))
 

@@ -60,6 +60,11 @@ def calibrations_dir() -> Path:
     return user_data_dir() / "calibrations"
 
 
+def measurements_file() -> Path:
+    """The file of the user's timed steps; most users have none, and need nothing of `corrections.timings`."""
+    return user_data_dir() / "measurements.json"
+
+
 def file_of(name: str) -> Path:
     """The file of the calibration called `name`."""
     if not _NAME.fullmatch(name):

@@ -21,6 +21,7 @@ import numpy as np
 from foretrain.prediction.corrections.files import KINDS_OF_OPERATORS, calibration_for
 from foretrain.prediction.cost_models import PricedStep, TimingEvidence, step_estimate
 from foretrain.prediction.operators.pricing import Confidence, Knowledge
+from foretrain.probability import Z90
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind
 
@@ -29,7 +30,6 @@ MICRO_BENCHMARKS = "micro-benchmarks"
 """The model of a profile that is no model's: operators timed one by one."""
 _MOST_DEVIATIONS = 2.5
 _LEAST_SPREAD = 0.1
-_P90 = 1.2815515655446004  # 90th percentile of the standard normal distribution
 # Logarithm; predictions this close are of the same step, whose measured time is then used.
 _SAME_PREDICTION = 1e-3
 _REPEATED_STEP = 0.05
@@ -152,7 +152,7 @@ def _factor(
     known = trust.get(kind)
     spread = _LEAST_SPREAD
     if known is not None and known.p10 > 0:
-        spread = max(spread, math.log(known.p90 / known.p10) / (2 * _P90))
+        spread = max(spread, math.log(known.p90 / known.p10) / (2 * Z90))
     most = _MOST_DEVIATIONS * spread
     return math.exp(min(max(ratio, -most), most))
 

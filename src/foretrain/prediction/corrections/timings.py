@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.errors import InvalidData
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.user_data import user_data_dir, write_atomically
+from foretrain.facts.user_data import write_atomically
 from foretrain.persisted import restore
 from foretrain.prediction.corrections.error_model import (
     Shift,
@@ -31,6 +31,7 @@ from foretrain.prediction.corrections.error_model import (
     size_spreads,
     step_traits,
 )
+from foretrain.prediction.corrections.files import measurements_file
 from foretrain.prediction.cost_models import PricedStep, step_estimate
 
 FORMAT = 1
@@ -127,11 +128,6 @@ def priced_error(
     return StepError(key, predicted, step_traits(step, exposed_share))
 
 
-def measurements_file() -> Path:
-    """The file of the stored timings."""
-    return user_data_dir() / "measurements.json"
-
-
 def measured_steps() -> tuple[MeasuredStep, ...]:
     """All stored timings."""
     file = measurements_file()
@@ -198,8 +194,7 @@ class Correction:
 @cache
 def shipped_variances() -> Variances:
     """The variances fitted to public steps."""
-    raw = calibration_content(FILE)["variance"]
-    return Variances(**raw)
+    return load_calibration(Variances, FILE, "variance")
 
 
 def timings_on_several() -> bool:

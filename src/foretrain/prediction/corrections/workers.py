@@ -31,11 +31,10 @@ from foretrain.prediction.step.cpu_workers import (
 )
 from foretrain.prediction.step.parallel import EXPOSED, ParallelStep, StepEnvironment
 from foretrain.prediction.strategies.layout import Layout
+from foretrain.probability import Z90
 from foretrain.workloads.graph import Graph, Phase
 
 SOURCE = "your own runs"
-_P90 = 1.2815515655446004
-"""Standard deviations from the median of a normal distribution to its 90th percentile."""
 _LEAST_SPREAD = 0.02
 """Runs of one setting differ at least by this much."""
 
@@ -166,7 +165,7 @@ def with_worker_time(step: ParallelStep, time: WorkerTime, off: SettingDeviation
         ("overhead of the step", time.overhead),
         (EXPOSED, time.exchanging),
     ]
-    below, above = 1 - math.exp(-_P90 * off.spread), math.exp(_P90 * off.spread) - 1
+    below, above = 1 - math.exp(-Z90 * off.spread), math.exp(Z90 * off.spread) - 1
     parts = tuple(
         Part(name, seconds * factor, SOURCE, seconds * factor * below, seconds * factor * above)
         for name, seconds in named

@@ -31,16 +31,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, peaks, roofline_seconds
 from foretrain.prediction.operators.matrix import norm
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind
 
 FILE = "attention.json"
@@ -52,6 +52,8 @@ _WIDE = 128
 _NEAR_PEAK = 0.95
 _SHARPNESS = 8.0
 _DEFAULT = ATTENTION_GENERATIONS.index("default")
+_HOPPER_ONLY, _HOPPER = "flash3", 9
+"""The kernel that only the GPUs of one major compute capability run."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ def attention_seconds(
 
     `full_rate`: FLOP per cycle and SM of the tensor cores where a board may have a lower peak; else 0.
     """
-    sms, clock = device.sheet.number("sm_count"), device.sheet.number("boost_clock_hertz")
-    backward = np.array([work.direction is not Direction.FORWARD for work in works.works])
+    sms, clock = device.sm_count, device.clock_hertz
+    backward = ~works.directed(Direction.FORWARD)
     depth = _depth(works, sms, known, kernel)
     head, value_head = (_pad(works.dim(name)) for name in ("head", "value_head"))
     products = np.where(backward, 3 * head + 2 * value_head, head + value_head)
@@ -143,14 +145,14 @@ class AttentionCalibration:
     eight_bit: Mapping[str, Mapping[str, AttentionKernel]]
     defaults: Mapping[str, str]
     full_rates: Mapping[str, float]
-    residuals: Mapping[str, tuple[float, float]]
+    residuals: Residuals
 
     def generation(self, asked: int, device: Device) -> str:
         """The kernel that runs: as asked if the device has it, else PyTorch's default."""
-        name, capability = ATTENTION_GENERATIONS[asked], _capability(device)
-        default = self.defaults.get(capability, self.defaults["other"])
-        if asked == _DEFAULT or (name == "flash3" and not capability.startswith("9.")):
-            return default
+        name = ATTENTION_GENERATIONS[asked]
+        is_missing = name == _HOPPER_ONLY and int(device.cuda_capability) != _HOPPER
+        if asked == _DEFAULT or is_missing:
+            return self.defaults.get(device.compute_capability, self.defaults["other"])
         return name
 
     def kernel(self, generation: str, device: Device, is_eight_bit: bool = False) -> AttentionKernel:
@@ -160,47 +162,20 @@ class AttentionCalibration:
         """
         tables = self.eight_bit if is_eight_bit and generation in self.eight_bit else self.kernels
         by_capability = tables[generation]
-        own = _capability(device)
-        if own in by_capability:
-            return by_capability[own]
-        wanted = float(own) if own else float(max(by_capability, key=float))
+        if device.compute_capability in by_capability:
+            return by_capability[device.compute_capability]
+        wanted = device.cuda_capability or max(map(float, by_capability))
         return by_capability[min(by_capability, key=lambda each: (abs(float(each) - wanted), float(each)))]
 
     def is_measured(self, device: Device) -> bool:
         """Whether the default kernel was measured on the compute capability of a device."""
-        generation = self.generation(_DEFAULT, device)
-        return _capability(device) in self.kernels[generation]
-
-
-def _capability(device: Device) -> str:
-    """The compute capability, such as 9.0; empty where it is none of NVIDIA's."""
-    known = device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else ""
-    return known if known.replace(".", "").isdigit() else ""
+        return device.compute_capability in self.kernels[self.generation(_DEFAULT, device)]
 
 
 @cache
 def calibration() -> AttentionCalibration:
     """The shipped calibration."""
-    raw = calibration_content(FILE)
-
-    def kernels(table: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, AttentionKernel]]:
-        fields = AttentionKernel.__dataclass_fields__
-        return {
-            generation: {
-                capability: AttentionKernel(**{name: row[name] for name in fields})
-                for capability, row in by_capability.items()
-            }
-            for generation, by_capability in table.items()
-        }
-
-    return AttentionCalibration(
-        AttentionConstants(**raw["constants"]),
-        kernels(raw["kernels"]),
-        kernels(raw["eight_bit"]),
-        raw["defaults"],
-        raw["full_rates"],
-        {split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
-    )
+    return load_calibration(AttentionCalibration, FILE)
 
 
 class AttentionModel(OperatorModel):
@@ -211,14 +186,14 @@ class AttentionModel(OperatorModel):
 
     def __init__(self, known: AttentionCalibration | None = None) -> None:
         """With the shipped calibration, or another one."""
-        self._known = known or calibration()
+        self._known = known
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
-        known = self._known
+        known = self._known or calibration()
         asked = works.dim("generation", _DEFAULT).astype(int)
         eight_bit = np.array([work.dtype.startswith("float8") for work in works.works], bool)
-        full_rate = known.full_rates.get(_capability(device), 0.0)
+        full_rate = known.full_rates.get(device.compute_capability, 0.0)
         times = np.zeros(len(works))
         for code, is_eight_bit in sorted(set(zip(asked.tolist(), eight_bit.tolist(), strict=True))):
             here: Flags = (asked == code) & (eight_bit == is_eight_bit)
@@ -230,7 +205,5 @@ class AttentionModel(OperatorModel):
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals on measured or other compute capabilities."""
         del kind
-        is_seen = self._known.is_measured(device)
-        p10, p90 = self._known.residuals["seen" if is_seen else "unseen"]
-        knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
-        return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
+        known = self._known or calibration()
+        return known.residuals.confidence(known.is_measured(device), FILE)

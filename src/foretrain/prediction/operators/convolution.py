@@ -18,7 +18,7 @@ al., "cuDNN: efficient primitives for deep learning", arXiv:1410.0759.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from statistics import fmean
@@ -27,20 +27,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix, streaming
 from foretrain.prediction.operators.listing import (
     Flags,
     Floats,
     WorkTable,
+    once_per_device,
     peak_flop_per_second,
     peaks,
     table,
 )
 from foretrain.prediction.operators.matrix import tf32_reach
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
-from foretrain.prediction.operators.streaming import DeviceShare, nearest_share
+from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
+from foretrain.prediction.operators.streaming import nearest_share
 from foretrain.workloads.ops import Direction, Kind
 
 TILES = ((128, 128), (128, 64), (64, 64), (128, 32), (32, 32), (128, 8))
@@ -141,12 +142,18 @@ def _product(works: WorkTable, prefix: str) -> Floats:
 
 
 def _direction(works: WorkTable) -> Floats:
-    order = {Direction.INPUT_GRADIENT: 1, Direction.WEIGHT_GRADIENT: 2}
-    return np.array([order.get(work.direction, 0) for work in works.works], float)
+    gradients = works.directed(Direction.INPUT_GRADIENT), works.directed(Direction.WEIGHT_GRADIENT)
+    return np.asarray(gradients[0] + 2.0 * gradients[1], float)
 
 
 def lower(works: WorkTable, device: Device) -> Lowered:
-    """Convolutions as matrix products."""
+    """Convolutions as matrix products on a device."""
+    lane_peak = peak_flop_per_second(device, "float32", matrix=False)
+    return replace(works.once(_lower), peak=peaks(works, device), lane_peak=lane_peak)
+
+
+def _lower(works: WorkTable) -> Lowered:
+    """Convolutions as matrix products, without the peaks of a device."""
     batch, groups, transposed = works.dim("batch"), works.dim("groups"), works.dim("transposed", 0) > 0
     elements, strides = _product(works, "kernel_"), _product(works, "stride_")
     direction = _direction(works)
@@ -158,14 +165,14 @@ def lower(works: WorkTable, device: Device) -> Lowered:
     per_group = np.maximum(works.dim("in_channels"), works.dim("out_channels")) / groups
     return Lowered(
         m=m, n=n, k=k, groups=groups, flop=works.flop, bytes=_touched_bytes(works),
-        peak=peaks(works, device), item_bytes=works.item_bytes, direction=direction, on_tensor=on_tensor,
-        is_depthwise=(groups > 1) & (per_group <= _DEPTHWISE_CHANNELS),
+        peak=np.full(len(works), np.nan), item_bytes=works.item_bytes, direction=direction,
+        on_tensor=on_tensor, is_depthwise=(groups > 1) & (per_group <= _DEPTHWISE_CHANNELS),
         is_winograd=plain & fast & ~on_tensor & ~transposed & (elements == side**2), side=side,
         skipped=np.where(_to_input(direction, transposed), strides, 1.0),
         patches_2=batch * _patches(works, 2), patches_4=batch * _patches(works, 4),
         in_channels=works.dim("in_channels"), out_channels=works.dim("out_channels"),
         converts=on_tensor & (works.dim("channels_last", 0) == 0), is_pointwise=elements == 1,
-        lane_peak=peak_flop_per_second(device, "float32", matrix=False),
+        lane_peak=math.nan,
     )  # fmt: skip
 
 
@@ -219,12 +226,15 @@ Products = tuple[Floats, Floats, Floats, Floats]
 
 def _computing(
     work: Lowered, device: Device, known: ConvolutionConstants,
-    products: Products, tile: tuple[int, int], efficiency: float, share: Floats
+    products: Products, tile: tuple[Floats | int, Floats | int], efficiency: Floats | float, share: Floats
 ) -> Floats:  # fmt: skip
-    """Seconds of products in tiles; long sums are split over idle multiprocessors."""
+    """Seconds of products in tiles; long sums are split over idle multiprocessors.
+
+    `tile` and `efficiency` may be columns, for a row of seconds by each of several tiles.
+    """
     m, n, k, count = products
     a, b = tile
-    sms = device.sheet.number("sm_count")
+    sms = device.sm_count
     blocks = np.ceil(m / a) * np.ceil(n / b) * count
     waves = blocks / sms
     least = np.where(work.direction == 2, np.minimum(1.0, known.least_split / np.maximum(k, 1)), 1.0)
@@ -242,31 +252,32 @@ def convolution_seconds(
     work: Lowered, device: Device, known: ConvolutionConstants, compute_share: Floats, bandwidth_share: float
 ) -> Floats:
     """Seconds of convolutions at given shares of the device's peak and bandwidth."""
-    start = known.start_cycles / device.sheet.number("boost_clock_hertz")
+    start = known.start_cycles / device.clock_hertz
     bandwidth = device.memory_bytes_per_second * bandwidth_share
     moving = work.bytes / bandwidth
     # cuDNN multiplies pointwise kernels over channels-first images as they are, at no loss of rate
     converts = work.converts & (~work.is_pointwise if known.direct == 0 else True)
     converting = np.where(converts, known.conversion * moving + known.conversion_launches * start, 0.0)
-    candidates = []
     product = (work.m, work.n, work.k * work.skipped**known.strided_gradient, work.groups)
     directed = np.array(known.direction_efficiency)[work.direction.astype(int)]
-    for tile, efficiency in zip(TILES, known.tile_efficiency, strict=True):
-        computing = _computing(work, device, known, product, tile, efficiency, compute_share)
-        candidates.append(start + converting + _norm(computing / directed, moving))
-        if known.direct:
-            unconverted = start + _norm(computing / directed / known.direct, moving)
-            candidates.append(np.where(converts, unconverted, np.inf))
-    for patches, points, efficiency, launches in (
-        (work.patches_2, (work.side + 1) ** 2, known.fused_winograd, 1),
-        (work.patches_4, (work.side + 3) ** 2, known.split_winograd, 4),
-    ):
-        candidates.append(
-            _winograd(work, device, known, (patches, points, efficiency, launches), compute_share, bandwidth)
-        )
-    times = np.stack(candidates)
-    best = times.min(axis=0) * (np.sum((times / times.min(axis=0)) ** -_CHOICE, axis=0)) ** (-1 / _CHOICE)
-    cycles_per_second = device.sheet.number("sm_count") * device.sheet.number("boost_clock_hertz")
+    rows, columns = np.array(TILES, float).T[:, :, None]
+    efficiency = np.array(known.tile_efficiency)[:, None]
+    computing = _computing(work, device, known, product, (rows, columns), efficiency, compute_share)
+    candidates = [start + converting + _norm(computing / directed, moving)]
+    if known.direct:
+        unconverted = start + _norm(computing / directed / known.direct, moving)
+        candidates.append(np.where(converts, unconverted, np.inf))
+    if work.is_winograd.any():
+        fused = (work.patches_2, (work.side + 1) ** 2, known.fused_winograd, 1)
+        split = (work.patches_4, (work.side + 3) ** 2, known.split_winograd, 4)
+        candidates += [
+            _winograd(work, device, known, algorithm, compute_share, bandwidth)[None]
+            for algorithm in (fused, split)
+        ]
+    times = np.concatenate(candidates)
+    fastest = times.min(axis=0)
+    best = fastest * np.sum((times / fastest) ** -_CHOICE, axis=0) ** (-1 / _CHOICE)
+    cycles_per_second = device.sm_count * device.clock_hertz
     in_half = work.item_bytes < _FULL_ITEM_BYTES
     rate = np.where(
         in_half, work.lane_peak * known.depthwise_share, cycles_per_second * known.depthwise_flop_per_cycle
@@ -295,7 +306,7 @@ def _winograd(
         product = (m, n, k, np.ones(len(work)))
         computing = points * _computing(work, device, known, product, FUSED, efficiency, compute_share)
         between = np.zeros(len(work))
-    start = known.start_cycles / device.sheet.number("boost_clock_hertz")
+    start = known.start_cycles / device.clock_hertz
     seconds = launches * start + _norm(computing, work.bytes / bandwidth) + between / bandwidth
     applies = work.is_winograd & ((launches > 1) | (work.side == 3))
     return np.where(applies, seconds, np.inf)
@@ -327,16 +338,17 @@ def least_seconds(work: Lowered, device: Device) -> Floats:
 class ConvolutionCalibration:
     """The calibration in `data/calibrations/convolution.json`.
 
-    `older_shares` are those of a generation with other algorithms than all later ones, and its alone.
+    Shares of peak are by device. `older_share_of_peak` has those of a generation with other algorithms than
+    all later ones, and its alone.
     """
 
     constants: ConvolutionConstants
     vendors: Mapping[str, ConvolutionConstants]
-    shares: tuple[DeviceShare, ...]
-    older_shares: tuple[DeviceShare, ...]
-    tensor_shares: tuple[DeviceShare, ...]
-    on_tensor_cores: frozenset[str]
-    residuals: Mapping[str, tuple[float, float]]
+    share_of_peak: Mapping[str, float]
+    older_share_of_peak: Mapping[str, float]
+    tensor_share_of_peak: Mapping[str, float]
+    measured_on_tensor_cores: frozenset[str]
+    residuals: Residuals
 
     def constants_of(self, device: Device) -> ConvolutionConstants:
         """The constants of the vendor's libraries: `constants` are those of cuDNN."""
@@ -344,39 +356,47 @@ class ConvolutionCalibration:
 
     def is_measured(self, device: Device) -> bool:
         """Whether convolutions were measured on this device."""
-        return any(row.device_id == device.id for row in self.shares)
+        return device.id in self.share_of_peak
 
+    @once_per_device
     def lane_share(self, device: Device) -> float:
         """The share of its FP32 peak that a device achieves.
 
         Without measurements: the geometric mean of the share of similar devices and of the estimate from
         matrix products; on vendors with constants of their own, the share of similar devices.
         """
-        older = [row for row in self.older_shares if devices()[row.device_id].generation == device.generation]
+        known = devices()
+        older = [
+            (name, share)
+            for name, share in self.older_share_of_peak.items()
+            if known[name].generation == device.generation
+        ]
         if older:
             return nearest_share(device, older)
-        nearest = nearest_share(device, self.shares)
+        nearest = nearest_share(device, self.share_of_peak.items())
         if device.vendor in self.vendors:
             return nearest
         return (
             nearest if self.is_measured(device) else math.sqrt(nearest * self._as_products(device, "lanes"))
         )
 
+    @once_per_device
     def tensor_share(self, device: Device) -> float:
         """The share of its half-precision peak that a device achieves: measured, else from products."""
-        if device.id in self.on_tensor_cores:
-            return nearest_share(device, self.shares)
+        if device.id in self.measured_on_tensor_cores:
+            return nearest_share(device, self.share_of_peak.items())
         if device.vendor in self.vendors:
-            return share_by_rate(device, self.tensor_shares)
+            return share_by_rate(device, self.tensor_share_of_peak.items())
         return self._as_products(device, "tensor")
 
+    @once_per_device
     def tf32_share(self, device: Device) -> float:
         """The share of its TF32 peak that a device achieves: that of half precision times TF32's reach.
 
         Power limits what kernels reach: those that reach less need less of it.
         """
         reach = tf32_reach(device, matrix.calibration().tf32_flop_per_cycle)
-        if device.id in self.on_tensor_cores or device.vendor in self.vendors:
+        if device.id in self.measured_on_tensor_cores or device.vendor in self.vendors:
             return self.tensor_share(device) * reach
         return self._as_products(device, "tensor", reach)
 
@@ -392,31 +412,24 @@ class ConvolutionCalibration:
 
     def over_products(self, unit: str, share: Callable[[Device], float]) -> float:
         """The mean ratio of the shares of convolutions to those of products on measured devices."""
-        rows = [
-            row
-            for row in self.shares
-            if devices()[row.device_id].vendor not in self.vendors
-            and (unit == "lanes" or row.device_id in self.on_tensor_cores)
-        ]
-        return math.exp(fmean(math.log(row.share / share(devices()[row.device_id])) for row in rows))
+        known = devices()
+        return math.exp(
+            fmean(
+                math.log(own / share(known[name]))
+                for name, own in self.share_of_peak.items()
+                if known[name].vendor not in self.vendors
+                and (unit == "lanes" or name in self.measured_on_tensor_cores)
+            )
+        )
 
 
 @cache
 def calibration() -> ConvolutionCalibration:
     """The shipped calibration."""
-    raw = calibration_content(FILE)
-    return ConvolutionCalibration(
-        constants=_constants(raw["constants"]),
-        vendors={vendor: _constants(each) for vendor, each in raw["vendors"].items()},
-        shares=_shares(raw["share_of_peak"]),
-        older_shares=_shares(raw["older_share_of_peak"]),
-        tensor_shares=_shares(raw["tensor_share_of_peak"]),
-        on_tensor_cores=frozenset(raw["measured_on_tensor_cores"]),
-        residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
-    )
+    return load_calibration(ConvolutionCalibration, FILE)
 
 
-def share_by_rate(device: Device, known: Collection[DeviceShare]) -> float:
+def share_by_rate(device: Device, known: Iterable[tuple[str, float]]) -> float:
     """The share of a device from the FLOP a cycle and compute unit that similar devices achieve.
 
     AMD's matrix cores doubled their peak from one generation to the next, but the kernels of convolutions
@@ -424,25 +437,10 @@ def share_by_rate(device: Device, known: Collection[DeviceShare]) -> float:
     """
 
     def rate(each: Device) -> float:
-        cycles = each.sheet.number("sm_count") * each.sheet.number("boost_clock_hertz")
-        return peak_flop_per_second(each, "float16", matrix=True) / cycles
+        return peak_flop_per_second(each, "float16", matrix=True) / (each.sm_count * each.clock_hertz)
 
-    scaled = [
-        replace(row, share=min(1.0, row.share * rate(devices()[row.device_id]) / rate(device)))
-        for row in known
-    ]
+    scaled = [(name, min(1.0, share * rate(devices()[name]) / rate(device))) for name, share in known]
     return nearest_share(device, scaled)
-
-
-def _shares(raw: Mapping[str, float]) -> tuple[DeviceShare, ...]:
-    return tuple(DeviceShare(name, share, "fit") for name, share in raw.items())
-
-
-def _constants(raw: Mapping[str, Any]) -> ConvolutionConstants:
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()
-    }
-    return ConvolutionConstants(**values)
 
 
 def bias_seconds(works: WorkTable, device: Device) -> Floats:
@@ -452,7 +450,7 @@ def bias_seconds(works: WorkTable, device: Device) -> Floats:
     """
     results = works.dim("batch") * works.dim("out_channels") * _product(works, "out_")
     bandwidth = device.memory_bytes_per_second * streaming.calibration().share(device)
-    start = calibration().constants_of(device).start_cycles / device.sheet.number("boost_clock_hertz")
+    start = calibration().constants_of(device).start_cycles / device.clock_hertz
     has_pass = (works.dim("bias", 0) > 0) & ~lower(works, device).is_depthwise
     return np.asarray(np.where(has_pass, start + 2 * results * works.item_bytes / bandwidth, 0.0), float)
 
@@ -474,13 +472,11 @@ class ConvolutionModel(OperatorModel):
         times = convolution_seconds(work, device, known.constants_of(device), compute, bandwidth)
         if in_tf32.any():
             times[in_tf32] = np.minimum(times[in_tf32], on_lanes_seconds(works.rows(in_tf32), device))
-        return np.maximum(times, least_seconds(work, device)) + bias_seconds(works, device)
+        times = np.maximum(times, least_seconds(work, device))
+        return times + bias_seconds(works, device) if works.dim("bias", 0).any() else times
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals on measured or other devices."""
         del kind
         known = calibration()
-        is_seen = known.is_measured(device)
-        p10, p90 = known.residuals["seen" if is_seen else "unseen"]
-        knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
-        return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
+        return known.residuals.confidence(known.is_measured(device), FILE)

@@ -6,13 +6,15 @@ stored in the same arrays as nodes and are their own children, so that every row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretrain.facts.calibrations import calibration_array_names, calibration_arrays
 from foretrain.prediction.operators.listing import Floats
 
 ARRAYS = ("feature", "threshold", "left", "right", "value", "roots")
@@ -45,46 +47,35 @@ class Forest:
         return {f"{prefix}{name}": getattr(self, name) for name in (*ARRAYS, "depth")}
 
 
-def load_forest(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Forest:
-    """A forest from arrays stored by `Forest.arrays`."""
-    parts = {name: arrays[prefix + name] for name in ARRAYS}
-    return Forest(**parts, depth=int(arrays[prefix + "depth"]))
+def load_forest(arrays: Mapping[str, NDArray[Any]]) -> Forest:
+    """A forest from arrays stored by `Forest.arrays`, without their prefix."""
+    return Forest(**{name: arrays[name] for name in ARRAYS}, depth=int(arrays["depth"]))
 
 
-def from_lightgbm(dump: Mapping[str, Any]) -> Forest:
-    """A forest from `lightgbm.Booster.dump_model()`; only numeric splits without missing values."""
-    columns: dict[str, list[float]] = {name: [] for name in ARRAYS}
-    depth = 0
-    for tree in dump["tree_info"]:
-        columns["roots"].append(len(columns["value"]))
-        depth = max(depth, _add(tree["tree_structure"], columns))
-    return Forest(
-        feature=np.array(columns["feature"], np.int16),
-        threshold=np.array(columns["threshold"], np.float32),
-        left=np.array(columns["left"], np.int32),
-        right=np.array(columns["right"], np.int32),
-        value=np.array(columns["value"], np.float32),
-        roots=np.array(columns["roots"], np.int32),
-        depth=depth,
-    )
+class ForestFile(Mapping[str, Forest]):
+    """The forests of a shipped file, by the prefix of their arrays; each is read when it is first used.
 
+    Only keys that begin with one of `starts` are in it; all by default.
+    """
 
-def _add(node: Mapping[str, Any], columns: dict[str, list[float]]) -> int:
-    """Append a node and its descendants; returns the depth below it."""
-    here = len(columns["value"])
-    is_leaf = "leaf_value" in node
-    columns["feature"].append(0 if is_leaf else node["split_feature"])
-    columns["threshold"].append(0.0 if is_leaf else node["threshold"])
-    columns["value"].append(node["leaf_value"] if is_leaf else 0.0)
-    columns["left"].append(here)
-    columns["right"].append(here)
-    if is_leaf:
-        return 0
-    if node["decision_type"] != "<=":
-        raise ValueError(
-            f"cannot store a split by {node['decision_type']!r}; only numeric splits are supported"
-        )
-    columns["left"][here] = len(columns["value"])
-    below = _add(node["left_child"], columns)
-    columns["right"][here] = len(columns["value"])
-    return 1 + max(below, _add(node["right_child"], columns))
+    def __init__(self, name: str, starts: tuple[str, ...] = ("",)) -> None:
+        self._name, self._starts = name, starts
+        self._read: dict[str, Forest] = {}
+
+    def __getitem__(self, key: str) -> Forest:
+        if key not in self._read:
+            if key not in self._keys:
+                raise KeyError(key)
+            self._read[key] = load_forest(calibration_arrays(self._name, f"{key}/"))
+        return self._read[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @cached_property
+    def _keys(self) -> tuple[str, ...]:
+        keys = {name.rpartition("/")[0] for name in calibration_array_names(self._name)}
+        return tuple(sorted(key for key in keys if key.startswith(self._starts)))

@@ -23,14 +23,14 @@ one of them, here, in `step.compose` and in the sketches of `search`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import calibration_content, load_calibration
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators.listing import KINDS, PHASES, Flags, Floats, Listing
 from foretrain.workloads.graph import Phase
@@ -125,9 +125,7 @@ def host_model(device: Device) -> HostModel:
 
 @cache
 def _load_calibrated() -> HostModel:
-    content = calibration_content(FILE)
-    known = [field.name for field in fields(HostModel) if field.name != "framework_factor"]
-    return HostModel(**{name: content[name] for name in known})
+    return load_calibration(HostModel, FILE)
 
 
 @cache

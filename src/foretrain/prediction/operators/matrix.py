@@ -34,15 +34,16 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.facts.calibrations import calibration_arrays, calibration_content
+from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, devices
+from foretrain.persisted import restore
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.forests import Forest, load_forest
+from foretrain.prediction.operators.forests import Forest, ForestFile
 from foretrain.prediction.operators.listing import (
     Flags,
     Floats,
@@ -51,7 +52,7 @@ from foretrain.prediction.operators.listing import (
     peaks,
     roofline_seconds,
 )
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
 from foretrain.workloads.ops import Direction, Kind
 from foretrain.workloads.rules.fp8 import SCALED_BLOCKS
 
@@ -132,12 +133,18 @@ class ProductConstants:
 
 
 def products(works: WorkTable, device: Device) -> Products:
-    """The products of linear layers and matrix multiplications.
+    """The products of linear layers and matrix multiplications on a device."""
+    return replace(works.once(_products), peak=peaks(works, device))
+
+
+def _products(works: WorkTable) -> Products:
+    """The products, without the peaks of a device.
 
     Groups split the rows, or, in the gradient of the weights, the dimension summed over.
     """
-    groups = works.dim("groups")
-    sums = np.array([work.direction is Direction.WEIGHT_GRADIENT for work in works.works], bool)
+    groups, sums = works.dim("groups"), works.directed(Direction.WEIGHT_GRADIENT)
+    on_lanes = np.array([unit == "lanes" for unit in units_of(works)], bool)
+    without_bias = works.where(frozenset({Kind.LINEAR})) & (works.dim("bias", 0) == 0)
     return Products(
         batch=np.maximum(works.dim("batch"), groups),
         m=np.where(sums, works.dim("m"), np.ceil(works.dim("m") / groups)),
@@ -146,17 +153,15 @@ def products(works: WorkTable, device: Device) -> Products:
         item_bytes=works.item_bytes,
         bytes=works.bytes,
         flop=works.flop,
-        peak=peaks(works, device),
+        peak=np.full(len(works), np.nan),
         is_plain=works.where(frozenset({Kind.MATMUL})),
-        is_bare=_is_bare(works),
+        is_bare=without_bias & works.directed(Direction.FORWARD) & on_lanes,
     )
 
 
-def _is_bare(works: WorkTable) -> Flags:
-    """Whether each work is the forward pass of an FP32 layer without bias."""
-    forward = [work.direction is Direction.FORWARD and unit_of(work.dtype) == "lanes" for work in works.works]
-    without_bias = works.where(frozenset({Kind.LINEAR})) & (works.dim("bias", 0) == 0)
-    return np.asarray(without_bias & np.array(forward, bool))
+def units_of(works: WorkTable) -> list[str]:
+    """The arithmetic unit of each work."""
+    return [unit_of(work.dtype) for work in works.works]
 
 
 def norm(*parts: Floats) -> Floats:
@@ -171,20 +176,18 @@ def product_seconds(
     work: Products, device: Device, known: ProductConstants, compute_share: float, bandwidth_share: float
 ) -> Floats:
     """Seconds of products at given shares of the device's peak and bandwidth."""
-    sms, clock = device.sheet.number("sm_count"), device.sheet.number("boost_clock_hertz")
+    sms, clock = device.sm_count, device.clock_hertz
     moving = work.bytes / (device.memory_bytes_per_second * bandwidth_share)
     feed_rate = known.cache_bytes_per_cycle * sms * clock
-    candidates = []
-    tiles = (*TILES, WIDE_TILE)[: len(known.tile_efficiency)]
-    for (a, b), layer, plain in zip(tiles, known.tile_efficiency, known.plain_efficiency, strict=True):
-        efficiency = np.where(work.is_plain, plain, np.where(work.is_bare, max(plain, layer), layer))
-        rows, columns = np.ceil(work.m / a), np.ceil(work.n / b)
-        blocks = rows * columns * work.batch
-        depth = _depth(blocks / sms, work.k, known)
-        computing = 2 * a * b * depth / (work.peak / sms * compute_share * efficiency)
-        feeding = blocks * (a + b) * work.k * work.item_bytes / feed_rate
-        candidates.append(norm(computing, feeding))
-    times = np.stack(candidates)
+    tiles = (*TILES, WIDE_TILE)[: len(known.tile_efficiency)]  # rows of a matrix of tiles by products
+    a, b = np.array(tiles, float).T[:, :, None]
+    layer, plain = (np.array(each)[:, None] for each in (known.tile_efficiency, known.plain_efficiency))
+    efficiency = np.where(work.is_plain, plain, np.where(work.is_bare, np.maximum(plain, layer), layer))
+    blocks = np.ceil(work.m / a) * np.ceil(work.n / b) * work.batch
+    depth = _depth(blocks / sms, work.k, known)
+    computing = 2 * a * b * depth / (work.peak / sms * compute_share * efficiency)
+    feeding = blocks * (a + b) * work.k * work.item_bytes / feed_rate
+    times = norm(computing, feeding)
     best = times.min(axis=0)
     soft_minimum: Floats = best * ((times / best) ** -_CHOICE).sum(axis=0) ** (-1 / _CHOICE)
     return known.start_cycles / clock + norm(soft_minimum, moving)
@@ -209,7 +212,7 @@ def unit_of(dtype: str) -> str:
 
 def kernels_of(device: Device) -> str:
     """An identifier of the kernels of a device: its compute capability, or its id if that is unknown."""
-    return device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else device.id
+    return device.compute_capability or device.id
 
 
 @cache
@@ -322,13 +325,13 @@ def tf32_reach(device: Device, flop_per_cycle: float) -> float:
     if not device.sheet.has("tf32_tensor_flop_per_second"):
         return 1.0
     rate = device.sheet.number("tf32_tensor_flop_per_second")
-    rate /= device.sheet.number("sm_count") * device.sheet.number("boost_clock_hertz")
+    rate /= device.sm_count * device.clock_hertz
     return float((1 + (rate / flop_per_cycle) ** _REACH_SHARPNESS) ** (-1 / _REACH_SHARPNESS))
 
 
 def tree_features(work: Products, device: Device, modelled: Floats) -> Floats:
     """The features of the trees, one row per product."""
-    sms, cache_bytes = device.sheet.number("sm_count"), device.sheet.number("l2_bytes")
+    sms, cache_bytes = device.sm_count, device.l2_bytes
     log_time = np.log(modelled)
     columns = [log_time]
     for a, b in TILES:
@@ -360,20 +363,12 @@ def apply_trees(forest: Forest, work: Products, device: Device, modelled: Floats
     return modelled * tree_correction(forest, work, device, modelled)
 
 
-@cache
-def forests() -> Mapping[str, Forest]:
-    """The shipped corrections, by `correction_key`."""
-    loaded = calibration_arrays(TREES)
-    prefixes = sorted({name.rsplit("/", 1)[0] for name in loaded})
-    return {prefix: load_forest(loaded, prefix + "/") for prefix in prefixes}
-
-
 @dataclass(frozen=True)
 class Kernels:
     """The constants of the libraries of one vendor, and the limit that power sets to its devices."""
 
     constants: ProductConstants
-    limit: PowerLimit
+    power_limit: PowerLimit
 
 
 @dataclass(frozen=True)
@@ -401,7 +396,7 @@ class Unit:
         known = [devices()[name] for name in self.shares]
         twins = [each for each in known if kernels_of(each) == kernels_of(device)]
         if twins:  # the same silicon needs the same energy for a FLOP
-            limit = self.kernels(device).limit
+            limit = self.kernels(device).power_limit
             likely = [limit.of_twin(device, each, self.shares[each.id], self.name) for each in twins]
             return float(np.exp(np.mean(np.log(likely))))
         expected = self.expected(device)
@@ -418,12 +413,12 @@ class Unit:
             return device
         known = [devices()[name] for name in sorted(self.shares)]
         twins = [each for each in known if kernels_of(each) == kernels_of(device)]
-        size = device.sheet.number("sm_count")
-        return min(twins, key=lambda twin: abs(twin.sheet.number("sm_count") - size), default=device)
+        size = device.sm_count
+        return min(twins, key=lambda twin: abs(twin.sm_count - size), default=device)
 
     def expected(self, device: Device) -> float:
         """The share that a device sustains within its power."""
-        return self.kernels(device).limit.share(device, self.name)
+        return self.kernels(device).power_limit.share(device, self.name)
 
     def _by_power(self, device: Device, sold: Device) -> float:
         return 1.0 if device.tdp_watts == sold.tdp_watts else self.expected(device) / self.expected(sold)
@@ -438,13 +433,14 @@ class Unit:
 class ProductCalibration:
     """The calibration of products in `data/calibrations`, and of memory bandwidth.
 
-    Without `training`, times are those of single kernels in a benchmark.
+    Without `training`, times are those of single kernels in a benchmark. `corrections` has the trees by
+    `correction_key`.
     """
 
     units: Mapping[str, Unit]
     training: TrainingPower | None
     tf32_flop_per_cycle: float
-    residuals: Mapping[str, tuple[float, float]]
+    residuals: Residuals
     corrections: Mapping[str, Forest]
     memory: streaming.StreamingCalibration
 
@@ -483,9 +479,9 @@ class ProductCalibration:
             self,
             units={name: unit.without(device) for name, unit in self.units.items()},
             corrections={
-                name: forest
-                for name, forest in self.corrections.items()
-                if name.split(":")[1] != kernels_of(device)
+                key: forest
+                for key, forest in self.corrections.items()
+                if key.split(":")[1] != kernels_of(device)
             },
             memory=self.memory.without(device),
         )
@@ -496,32 +492,13 @@ def calibration() -> ProductCalibration:
     """The shipped calibration."""
     raw = calibration_content(FILE)
     return ProductCalibration(
-        units={name: _unit(name, content) for name, content in raw["units"].items()},
-        training=TrainingPower(
-            **{name: raw["training"][name] for name in TrainingPower.__dataclass_fields__}
-        ),
+        units={name: restore(Unit, {**unit, "name": name}) for name, unit in raw["units"].items()},
+        training=restore(TrainingPower, raw["training"]),
         tf32_flop_per_cycle=raw["tf32"]["flop_per_cycle"],
-        residuals={split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
-        corrections={
-            key: forest for key, forest in forests().items() if key.split(":")[0] in raw["corrected"]
-        },
+        residuals=restore(Residuals, raw["residuals"]),
+        corrections=ForestFile(TREES, tuple(f"{unit}:" for unit in raw["corrected"])),
         memory=streaming.calibration(),
     )
-
-
-def _unit(name: str, content: Mapping[str, Any]) -> Unit:
-    vendors = {
-        vendor: Kernels(_constants(each["constants"]), PowerLimit(**each["power_limit"]))
-        for vendor, each in content["vendors"].items()
-    }
-    return Unit(name, vendors, content["shares"])
-
-
-def _constants(raw: Mapping[str, Any]) -> ProductConstants:
-    values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()
-    }
-    return ProductConstants(**values)
 
 
 def modelled_seconds(
@@ -552,27 +529,23 @@ def seconds_of(
     none = np.zeros(len(work), bool)
     seconds = _corrected_seconds(replace(work, is_bare=none), units, device, known)
     is_bare = work.is_bare
-    if correction_key("lanes", device, False) not in known.corrections and _is_after_pascal(device):
-        is_bare = is_bare | (~work.is_plain & (np.array(units) == "lanes"))
+    layers = ~work.is_plain & (np.array(units) == "lanes")
+    is_unmeasured = device.cuda_capability >= _VOLTA and layers.any()
+    if is_unmeasured and correction_key("lanes", device, False) not in known.corrections:
+        is_bare = is_bare | layers
     if is_bare.any():
         plain = replace(work, is_plain=work.is_plain | is_bare, is_bare=none)
         seconds = np.minimum(seconds, _corrected_seconds(plain, units, device, known))
     return seconds
 
 
-def _is_after_pascal(device: Device) -> bool:
-    if device.vendor != "nvidia" or not device.sheet.has("compute_capability"):
-        return False
-    return int(device.sheet.text("compute_capability").split(".")[0]) >= _VOLTA
-
-
 def _corrected_seconds(work: Products, units: list[str], device: Device, known: ProductCalibration) -> Floats:
     seconds = modelled_seconds(work, units, device, known)
     names = np.array(units)
     for name, is_plain in itertools.product(sorted(set(units)), (False, True)):
-        forest = known.corrections.get(correction_key(name, device, is_plain))
         mine = (names == name) & (work.is_plain == is_plain)
-        if forest is not None and mine.any():
+        forest = known.corrections.get(correction_key(name, device, is_plain)) if mine.any() else None
+        if forest is not None:
             twin = known.units[name].measured_twin(device)
             there, modelled = work.at(mine), seconds[mine]
             if twin is not device:
@@ -601,19 +574,16 @@ class MatrixModel(OperatorModel):
 
     def __init__(self, known: ProductCalibration | None = None) -> None:
         """With the shipped calibration, or another one."""
-        self._known = known or calibration()
+        self._known = known
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
-        units = [unit_of(work.dtype) for work in works.works]
-        times = seconds_of(products(works, device), units, device, self._known)
+        times = seconds_of(products(works, device), works.once(units_of), device, self._known)
         times = np.where(works.dim(SCALED_BLOCKS, 0) > 0, times * block_slowdown(device), times)
         return np.maximum(times, roofline_seconds(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals on measured or other devices."""
         del kind
-        is_seen = self._known.is_measured(device)
-        p10, p90 = self._known.residuals["seen" if is_seen else "unseen"]
-        knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
-        return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
+        known = self._known or calibration()
+        return known.residuals.confidence(known.is_measured(device), FILE)

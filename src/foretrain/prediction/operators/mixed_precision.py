@@ -27,17 +27,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
-from foretrain.facts.calibrations import calibration_arrays, calibration_content
+from foretrain.facts.calibrations import calibration_arrays, load_calibration
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators.forests import Forest, load_forest
 from foretrain.prediction.operators.listing import KINDS, Floats, Listing
 from foretrain.prediction.operators.matrix import headroom, kernels_of
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, PricedOps
+from foretrain.prediction.operators.pricing import PricedOps, Residuals
 from foretrain.workloads.executed import fuses
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
@@ -64,18 +64,21 @@ _OF_VISION = ("convolution", "batch normalisation", "pooling", "resample")
 class MixedPrecisionCalibration:
     """The calibration: `factors` by kernel class, `products` their mean over products.
 
-    `classes` are the features of the trees, if there are any; `seen` and `unseen` the quantiles of measured /
-    predicted.
+    `classes` are the features of `trees`, the name of a file of arrays if there are any.
     """
 
     factors: Mapping[str, float]
     products: float
     classes: tuple[str, ...]
     devices: frozenset[str]
-    seen: tuple[float, float]
-    unseen: tuple[float, float]
-    forest: Forest | None
+    residuals: Residuals
     joules_per_flop: float
+    trees: str | None = None
+
+    @cached_property
+    def forest(self) -> Forest | None:
+        """The trees."""
+        return load_forest(calibration_arrays(self.trees)) if self.trees else None
 
     def factor(self, kind: Kind, class_name: str, is_measured: bool) -> float:
         """The factor of a kernel class, 1 if it is unknown; `is_measured`: products on similar devices."""
@@ -103,10 +106,7 @@ def correct_prices(priced: PricedOps, device: Device, is_eager: bool = True) -> 
         step = known.forest.predict(features(priced, seconds, known.classes)[None, :])[0]
         step = float(np.clip(step, -BOUND, BOUND)) * step_weight(priced, seconds, device, known)
         seconds = np.maximum(seconds * np.exp(step * _is_correctable(priced, device)), least)
-    is_seen = is_eager and device.id in known.devices
-    knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
-    p10, p90 = known.seen if is_seen else known.unseen
-    trust = Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
+    trust = known.residuals.confidence(is_eager and device.id in known.devices, FILE)
     return replace(priced, seconds=seconds, confidence=dict.fromkeys(priced.confidence, trust))
 
 
@@ -229,15 +229,4 @@ def _is_measured(device: Device) -> bool:
 @cache
 def calibration() -> MixedPrecisionCalibration:
     """The shipped calibration."""
-    raw = calibration_content(FILE)
-    seen, unseen = raw["residuals"]["seen"], raw["residuals"]["unseen"]
-    return MixedPrecisionCalibration(
-        factors=raw["factors"],
-        products=raw["products"],
-        classes=tuple(raw["classes"]),
-        devices=frozenset(raw["devices"]),
-        joules_per_flop=raw["joules_per_flop"],
-        seen=(seen["p10"], seen["p90"]),
-        unseen=(unseen["p10"], unseen["p90"]),
-        forest=load_forest(calibration_arrays(raw["trees"]), "") if raw["trees"] else None,
-    )
+    return load_calibration(MixedPrecisionCalibration, FILE)

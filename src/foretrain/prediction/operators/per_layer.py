@@ -35,17 +35,19 @@ applications", SBAC-PAD 2018.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
 from foretrain.errors import MissingData
+from foretrain.estimates import Quantiles
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, family
+from foretrain.persisted import restore
 from foretrain.prediction.operators.convolution import least_seconds, lower
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, roofline_seconds, table
+from foretrain.prediction.operators.listing import Floats, WorkTable, roofline_seconds, table
 from foretrain.prediction.operators.pricing import PER_LAYER, Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind
 
@@ -72,28 +74,24 @@ def _multiply_adds(works: WorkTable) -> Floats:
 
 def _loss(works: WorkTable) -> Floats:
     outputs = _outputs(works)
-    return np.where(_is_backward(works), outputs + 1, 4 * outputs - 1)
+    return np.where(works.directed(Direction.BACKWARD), outputs + 1, 4 * outputs - 1)
 
 
 def _normalisation(works: WorkTable) -> Floats:
     """Cn, the number of elements normalised together, is the length of a row."""
     outputs, length = _outputs(works), works.dim("length")
-    return np.where(_is_backward(works), 8 * outputs + length - 1, 5 * outputs + length - 2)
+    return np.where(works.directed(Direction.BACKWARD), 8 * outputs + length - 1, 5 * outputs + length - 2)
 
 
 def _pooling(works: WorkTable) -> Floats:
     """For windows that do not overlap: then Hf Wf Cout is the size of the input, the larger operand."""
     window = np.maximum(works.dim("kernel"), 1.0)
     inputs = _outputs(works)
-    return np.where(_is_backward(works), (window + 1) * inputs / window, inputs)
+    return np.where(works.directed(Direction.BACKWARD), (window + 1) * inputs / window, inputs)
 
 
 def _activation(works: WorkTable) -> Floats:
-    return np.where(_is_backward(works), 4.0, 3.0) * _outputs(works)
-
-
-def _is_backward(works: WorkTable) -> Flags:
-    return np.array([work.direction is Direction.BACKWARD for work in works.works], bool)
+    return np.where(works.directed(Direction.BACKWARD), 4.0, 3.0) * _outputs(works)
 
 
 def _outputs(works: WorkTable) -> Floats:
@@ -165,14 +163,18 @@ class Line:
 
 
 @dataclass(frozen=True)
-class LayerLines:
-    """All fitted lines, by device and layer type (as text).
+class LayerCalibration:
+    """The calibration in `data/calibrations/per_layer.json`: lines by device and layer type (as text).
 
     `backward_over_forward` is the time of a backward layer over that of a forward layer of equal complexity.
+    `residuals`: quantiles of measured / predicted by kind, on shapes that were not fitted;
+    `residuals_by_ratio`: those of backward layers predicted by the ratio of other devices.
     """
 
-    by_device: Mapping[str, Mapping[str, Line]]
+    lines: Mapping[str, Mapping[str, Line]]
     backward_over_forward: Mapping[str, float]
+    residuals: Mapping[str, Quantiles] = field(default_factory=dict)
+    residuals_by_ratio: Mapping[str, Quantiles] = field(default_factory=dict)
 
     def line(self, layer: LayerType, device: Device) -> Line:
         """The line of a layer type on a device; `MissingData` lists the devices with measurements."""
@@ -187,10 +189,19 @@ class LayerLines:
 
     def measures(self, kind: Kind) -> bool:
         """Whether a kind was measured on any device."""
-        return any(name.startswith(f"{kind} ") for lines in self.by_device.values() for name in lines)
+        return any(name.startswith(f"{kind} ") for lines in self.lines.values() for name in lines)
+
+    def spreads(self, kind: Kind, device: Device) -> tuple[Quantiles, ...]:
+        """Quantiles of measured / predicted of a kind, if it was measured on this device."""
+        own = [name for name in self.lines.get(device.id, {}) if name.startswith(f"{kind} ")]
+        if not own:
+            return ()
+        is_forward = all(name.startswith(f"{kind} {Direction.FORWARD} ") for name in own)
+        by_ratio = self.residuals_by_ratio.get(kind.value) if is_forward else None
+        return (self.residuals[kind.value], *([by_ratio] if by_ratio else []))
 
     def _on(self, layer: LayerType, device_id: str) -> Line | None:
-        lines = self.by_device.get(device_id, {})
+        lines = self.lines.get(device_id, {})
         for direction in (layer.direction, *_WIDER.get(layer.direction, ())):
             name = str(LayerType(layer.kind, direction, layer.dtype))
             if name in lines:
@@ -202,7 +213,7 @@ class LayerLines:
 
     def _missing(self, layer: LayerType, device: Device) -> str:
         forward = str(LayerType(layer.kind, Direction.FORWARD, layer.dtype))
-        known = sorted(name for name, lines in self.by_device.items() if {forward, str(layer)} & set(lines))
+        known = sorted(name for name, lines in self.lines.items() if {forward, str(layer)} & set(lines))
         where = f"only on {', '.join(known)}" if known else "nor on any other device"
         return (
             f"cost_model per-layer requires measurements: {layer} was not measured on {device.id}, {where}; "
@@ -218,65 +229,32 @@ _WIDER = {
 """Directions that were only measured together."""
 
 
-def substitute_measured(layer: LayerType, lines: LayerLines) -> LayerType:
+def substitute_measured(layer: LayerType, known: LayerCalibration) -> LayerType:
     """The layer type with the line for another one; integers have the time of FP32."""
-    kind = layer.kind if lines.measures(layer.kind) else SUBSTITUTES.get(layer.kind, layer.kind)
+    kind = layer.kind if known.measures(layer.kind) else SUBSTITUTES.get(layer.kind, layer.kind)
     is_float = "float" in layer.dtype or layer.kind in MATRIX_KINDS
     return replace(layer, kind=kind, dtype=layer.dtype if is_float else "float32")
 
 
-def layer_seconds(works: WorkTable, device: Device, lines: LayerLines) -> Floats:
+def layer_seconds(works: WorkTable, device: Device, known: LayerCalibration) -> Floats:
     """The times of works by the lines alone."""
     places: dict[tuple[Kind, Direction, str], list[int]] = {}
     for place, work in enumerate(works.works):
         places.setdefault((work.kind, work.direction, work.dtype), []).append(place)
     seconds = np.zeros(len(works))
     for names, here in places.items():
-        layer = substitute_measured(LayerType(*names), lines)
+        layer = substitute_measured(LayerType(*names), known)
         operations = complexity(table([works.works[place] for place in here]), layer.kind)
-        seconds[here] = lines.line(layer, device).seconds(operations)
+        seconds[here] = known.line(layer, device).seconds(operations)
     return seconds
-
-
-@dataclass(frozen=True)
-class LayerCalibration:
-    """The calibration in `data/calibrations/per_layer.json`.
-
-    `residuals`: quantiles of measured / predicted by kind, on shapes that were not fitted;
-    `residuals_by_ratio`: those of backward layers predicted by the ratio of other devices.
-    """
-
-    lines: LayerLines
-    residuals: Mapping[str, tuple[float, float]]
-    residuals_by_ratio: Mapping[str, tuple[float, float]]
-
-    def spread(self, kind: Kind, device: Device) -> tuple[float, float] | None:
-        """Quantiles of measured / predicted of a kind, if it was measured on this device."""
-        own = [name for name in self.lines.by_device.get(device.id, {}) if name.startswith(f"{kind} ")]
-        if not own:
-            return None
-        p10, p90 = self.residuals[kind.value]
-        is_forward = all(name.startswith(f"{kind} {Direction.FORWARD} ") for name in own)
-        low, high = self.residuals_by_ratio.get(kind.value, (p10, p90)) if is_forward else (p10, p90)
-        return min(p10, low), max(p90, high)
 
 
 @cache
 def calibration() -> LayerCalibration:
     """The shipped calibration."""
     raw = calibration_content(FILE)
-    by_device = {
-        device_id: {
-            layer: Line(line["start_seconds"], line["seconds_per_operation"]) for layer, line in lines.items()
-        }
-        for device_id, lines in raw["lines"].items()
-    }
     ratios = {layer: fit["ratio"] for layer, fit in raw["backward_over_forward"].items()}
-    residuals, by_ratio = (
-        {kind: (each["p10"], each["p90"]) for kind, each in raw[name].items()}
-        for name in ("residuals", "residuals_by_ratio")
-    )
-    return LayerCalibration(LayerLines(by_device, ratios), residuals, by_ratio)
+    return restore(LayerCalibration, {**raw, "backward_over_forward": ratios}, FILE)
 
 
 class PerLayerModel(OperatorModel):
@@ -290,15 +268,15 @@ class PerLayerModel(OperatorModel):
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """The times of the lines, at least the lower bound of the device."""
-        return np.maximum(layer_seconds(works, device, calibration().lines), _least(works, device))
+        return np.maximum(layer_seconds(works, device, calibration()), _least(works, device))
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals of the kind on other shapes; for a kind or board without measurements, the widest."""
         known = calibration()
-        own = known.spread(kind, device)
-        spreads = list(known.residuals.values()) if own is None else [own]
-        p10, p90 = min(low for low, _ in spreads), max(high for _, high in spreads)
-        knowledge = Knowledge.EXTRAPOLATED if own is None else Knowledge.CALIBRATED
+        own = known.spreads(kind, device)
+        spreads = own or known.residuals.values()
+        p10, p90 = min(each.p10 for each in spreads), max(each.p90 for each in spreads)
+        knowledge = Knowledge.CALIBRATED if own else Knowledge.EXTRAPOLATED
         return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
 
 

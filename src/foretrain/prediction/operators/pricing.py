@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from foretrain.errors import InvalidRequest, MissingData
+from foretrain.estimates import Quantiles
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators.listing import (
@@ -57,6 +58,20 @@ class Confidence:
     p10: float
     p90: float
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """Quantiles of measured / predicted of a calibration, on devices that it was fitted to and on others."""
+
+    seen: Quantiles
+    unseen: Quantiles
+
+    def confidence(self, is_seen: bool, file: str) -> Confidence:
+        """The accuracy on a device that was measured or not."""
+        known = self.seen if is_seen else self.unseen
+        knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
+        return Confidence(knowledge, known.p10, known.p90, f"calibrations/{file}")
 
 
 class OperatorModel(ABC):

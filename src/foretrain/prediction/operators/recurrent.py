@@ -17,16 +17,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators.listing import Floats, WorkTable, peaks, roofline_seconds
-from foretrain.prediction.operators.matrix import Products, unit_of
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.matrix import Products, units_of
+from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
 from foretrain.workloads.ops import Direction, Kind
 
 FILE = "recurrent.json"
@@ -60,10 +60,9 @@ def parts(works: WorkTable, device: Device) -> RecurrentParts:
     first = works.dim("in", 0)
     later = hidden * works.dim("directions")
     inside = (first + later * (works.dim("layers") - 1)) / works.dim("layers")
-    backward = np.array([work.direction is not Direction.FORWARD for work in works.works], float)
+    backward = (~works.directed(Direction.FORWARD)).astype(float)
     item = works.item_bytes
-    cached = device.sheet.number("l2_bytes")
-    reread = np.maximum(item * rows * hidden - cached, 0.0)
+    reread = np.maximum(item * rows * hidden - device.l2_bytes, 0.0)
 
     def seconds(m: Floats, n: Floats, k: Floats, moved: Floats) -> Floats:
         work = Products(
@@ -78,7 +77,7 @@ def parts(works: WorkTable, device: Device) -> RecurrentParts:
             is_plain=np.zeros(len(works), bool),
             is_bare=np.zeros(len(works), bool),
         )
-        return matrix.modelled_seconds(work, [unit_of(each.dtype) for each in works.works], device)
+        return matrix.modelled_seconds(work, works.once(units_of), device)
 
     tokens = steps * batch
     inputs = seconds(tokens, rows, inside, item * (tokens * (inside + rows) + rows * inside))
@@ -105,15 +104,19 @@ def recurrent_seconds(of: RecurrentParts, known: RecurrentConstants) -> Floats:
 
 @dataclass(frozen=True)
 class RecurrentCalibration:
-    """The calibration in `data/calibrations/recurrent.json`, and on which devices."""
+    """The calibration in `recurrent.json`; `data` counts the measurements of each source by device."""
 
     constants: Mapping[str, Mapping[str, RecurrentConstants]]
-    devices: frozenset[str]
-    residuals: Mapping[str, tuple[float, float]]
+    data: tuple[Mapping[str, Any], ...]
+    residuals: Residuals
 
     def of(self, unit: str, device: Device) -> RecurrentConstants:
         """The constants of a unit on a device."""
         return nearest(self.constants[unit], device)
+
+    def is_measured(self, device: Device) -> bool:
+        """Whether recurrent layers were measured on this device."""
+        return any(device.id in source["measurements"] for source in self.data)
 
 
 def nearest(known: Mapping[str, RecurrentConstants], device: Device) -> RecurrentConstants:
@@ -130,15 +133,7 @@ def _years(generation: str) -> list[float]:
 @cache
 def calibration() -> RecurrentCalibration:
     """The shipped calibration."""
-    raw = calibration_content(FILE)
-    return RecurrentCalibration(
-        {
-            unit: {generation: RecurrentConstants(**fit) for generation, fit in by_generation.items()}
-            for unit, by_generation in raw["constants"].items()
-        },
-        frozenset(name for part in raw["data"] for name in part["measurements"]),
-        {split: (each["p10"], each["p90"]) for split, each in raw["residuals"].items()},
-    )
+    return load_calibration(RecurrentCalibration, FILE)
 
 
 class RecurrentModel(OperatorModel):
@@ -150,7 +145,7 @@ class RecurrentModel(OperatorModel):
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
         known, products = calibration(), parts(works, device)
-        on_lanes = np.array([unit_of(work.dtype) == "lanes" for work in works.works])
+        on_lanes = np.array([unit == "lanes" for unit in works.once(units_of)])
         times = np.where(
             on_lanes,
             recurrent_seconds(products, known.of("lanes", device)),
@@ -161,7 +156,4 @@ class RecurrentModel(OperatorModel):
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals on measured or other devices."""
         del kind
-        is_seen = device.id in calibration().devices
-        p10, p90 = calibration().residuals["seen" if is_seen else "unseen"]
-        knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
-        return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
+        return calibration().residuals.confidence(calibration().is_measured(device), FILE)

@@ -33,7 +33,7 @@ the board, so a device without measurements has the mean of its generation, else
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
@@ -42,10 +42,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foretrain.errors import MissingData
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import calibration_content, load_calibration
 from foretrain.facts.devices import Device, device, devices
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, roofline_seconds
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.listing import Floats, WorkTable, once_per_device, roofline_seconds
+from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
 from foretrain.workloads.ops import Direction, Kind
 from foretrain.workloads.rules.fp8 import TRANSPOSED
 
@@ -148,12 +148,8 @@ def _occupancy() -> Mapping[str, int]:
     return table
 
 
-def _capability(device: Device) -> str:
-    return device.sheet.text("compute_capability") if device.sheet.has("compute_capability") else ""
-
-
 def _threads_per_sm(device: Device) -> float:
-    return float(_occupancy().get(_capability(device), _occupancy()["other"]))
+    return float(_occupancy().get(device.compute_capability, _occupancy()["other"]))
 
 
 def _threads(works: WorkTable, pattern: Floats) -> Floats:
@@ -165,16 +161,6 @@ def _threads(works: WorkTable, pattern: Floats) -> Floats:
     return np.where(pattern >= _NORM, _NORM_THREADS, of_softmax)
 
 
-def _crowding(works: WorkTable, device: Device, pattern: Floats) -> Floats:
-    """Bytes of the rows in flight over the L2 cache; of the whole tensor if a row spans the batch."""
-    row_bytes = works.dim("length") * works.item_bytes
-    threads = _threads(works, pattern)
-    in_flight = device.sheet.number("sm_count") * _threads_per_sm(device) / threads
-    working_set = np.minimum(in_flight, works.dim("rows")) * row_bytes
-    over_batch = works.dim("over_batch", 0) > 0
-    return np.where(over_batch, works.read_bytes, working_set) / device.sheet.number("l2_bytes")
-
-
 def _rereads(works: WorkTable, pattern: Floats) -> Floats:
     """Bytes read again without a cache: the operands of a norm once, those of a long softmax twice.
 
@@ -182,13 +168,9 @@ def _rereads(works: WorkTable, pattern: Floats) -> Floats:
     logarithm sums the gradient, one of its two.
     """
     backward = np.where(works.dim("of_log", 0) > 0, works.read_bytes / 2, works.read_bytes)
-    of_softmax = np.where(_is_backward(works), backward, 2 * works.read_bytes)
+    of_softmax = np.where(works.directed(*_BACKWARD), backward, 2 * works.read_bytes)
     is_long = (pattern == _LONG) | (pattern == _LONG + 1)
     return np.where(pattern >= _NORM, works.read_bytes, np.where(is_long, of_softmax, 0.0))
-
-
-def _is_backward(works: WorkTable) -> Flags:
-    return np.array([work.direction in _BACKWARD for work in works.works], bool)
 
 
 def _between_kernels(works: WorkTable) -> Floats:
@@ -199,7 +181,7 @@ def _between_kernels(works: WorkTable) -> Floats:
     gradients of scale and shift (layer_norm_kernel.cu); a radix sort moves all data once per byte of
     its keys.
     """
-    backward, within_row = _is_backward(works), works.dim("over_batch", 0) == 0
+    backward, within_row = works.directed(*_BACKWARD), works.dim("over_batch", 0) == 0
     softmax_backward = works.where(frozenset({Kind.SOFTMAX})) & backward & (works.dim("of_log", 0) == 0)
     norm_backward = works.where(frozenset({Kind.NORMALISATION})) & backward & within_row
     again = np.where(softmax_backward, works.bytes, np.where(norm_backward, works.read_bytes, 0.0))
@@ -208,36 +190,52 @@ def _between_kernels(works: WorkTable) -> Floats:
 
 def _launches(works: WorkTable) -> Floats:
     """Kernels of each work, including those that backward operators are split into."""
-    backward = _is_backward(works)
+    backward = works.directed(*_BACKWARD)
     norms, softmax = works.where(frozenset({Kind.NORMALISATION})), works.where(frozenset({Kind.SOFTMAX}))
     least = np.where(norms & backward, 3.0, np.where(softmax & backward, 2.0, 0.0))
     least = np.where(works.where(frozenset({Kind.SORT})), works.item_bytes, least)
     return np.maximum(works.kernels, least)
 
 
-def streams(works: WorkTable, device: Device) -> Streams:
-    """The columns that determine the time of works on a device."""
+def _columns(works: WorkTable) -> Streams:
+    """The columns of works, those that depend on the device for a device of one thread and one byte of cache.
+
+    `crowding` has the bytes of a row, or of the whole tensor if a row spans the batch.
+    """
     pattern = _pattern(works)
-    threads = _threads(works, pattern)
-    takes_turns = (pattern > 0) & (works.dim("over_batch", 0) == 0)
-    in_flight = device.sheet.number("sm_count") * _threads_per_sm(device)
+    over_batch = works.dim("over_batch", 0) > 0
+    takes_turns = (pattern > 0) & ~over_batch
     return Streams(
         launches=_launches(works),
         compulsory_bytes=works.bytes + _between_kernels(works),
         reread_bytes=_rereads(works, pattern),
-        crowding=_crowding(works, device, pattern),
-        turns=np.where(takes_turns, works.dim("rows"), 0.0) * threads / _threads_per_sm(device),
-        chunks=np.ceil(works.dim("length") / (4 * threads)),
+        crowding=np.where(over_batch, works.read_bytes, works.dim("length") * works.item_bytes),
+        turns=np.where(takes_turns, works.dim("rows"), 0.0) * _threads(works, pattern),
+        chunks=np.ceil(works.dim("length") / (4 * _threads(works, pattern))),
         pattern=pattern,
-        sums_columns=((pattern >= _NORM) & takes_turns & _is_backward(works)).astype(float),
+        sums_columns=((pattern >= _NORM) & takes_turns & works.directed(*_BACKWARD)).astype(float),
         window_elements=works.dim("windows", 0) * works.dim("kernel", 0),
-        loops=works.dim("loops", 0) * np.maximum(1.0, works.dim("positions", 0) / in_flight),
+        loops=works.dim("loops", 0),
+    )
+
+
+def streams(works: WorkTable, device: Device) -> Streams:
+    """The columns that determine the time of works on a device."""
+    each, per_sm = works.once(_columns), _threads_per_sm(device)
+    in_flight = device.sm_count * per_sm
+    rows = np.minimum(in_flight / _threads(works, each.pattern), works.dim("rows"))
+    working_set = np.where(works.dim("over_batch", 0) > 0, 1.0, rows) * each.crowding
+    return replace(
+        each,
+        crowding=working_set / device.l2_bytes,
+        turns=each.turns / per_sm,
+        loops=each.loops * np.maximum(1.0, works.dim("positions", 0) / in_flight),
     )
 
 
 def stream_seconds(columns: Streams, device: Device, share: float, constants: StreamConstants) -> Floats:
     """Seconds of works with these columns, at a delivered share of the device's bandwidth."""
-    clock, sms = device.sheet.number("boost_clock_hertz"), device.sheet.number("sm_count")
+    clock, sms = device.clock_hertz, device.sm_count
     pattern = columns.pattern.astype(int)
     x = (columns.crowding / constants.crowding_midpoint) ** constants.crowding_sharpness
     traffic = columns.compulsory_bytes + columns.reread_bytes * x / (1 + x)
@@ -254,37 +252,34 @@ def stream_seconds(columns: Streams, device: Device, share: float, constants: St
     return columns.launches * constants.start_cycles / clock + together
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceShare:
-    """The measured share of nominal bandwidth or peak of one device."""
-
-    device_id: str
-    share: float
-    source: str
-
-
 @cache
-def published_shares() -> tuple[DeviceShare, ...]:
-    """Published bandwidths as shares of nominal bandwidth; the mean of copy and triad."""
-    rows = calibration_content(BANDWIDTHS)["measured"]
+def published_shares() -> tuple[tuple[str, float], ...]:
+    """Published bandwidths as shares of nominal bandwidth, with their devices; the mean of copy and triad."""
     shares = []
-    for row in rows:
+    for row in calibration_content(BANDWIDTHS)["measured"]:
         known = device(row["device"])
         figures = [row[key] for key in row if key.endswith("_bytes_per_second")]
-        shares.append(DeviceShare(known.id, fmean(figures) / known.memory_bytes_per_second, row["source"]))
+        shares.append((known.id, fmean(figures) / known.memory_bytes_per_second))
     return tuple(shares)
 
 
-def nearest_share(target: Device, known: Collection[DeviceShare]) -> float:
-    """The share of a device: measured on it, else the mean of its family, generation, vendor or kind."""
-    for level in ("id", "family", "generation", "vendor", "kind"):
+def nearest_share(target: Device, known: Iterable[tuple[str, float]]) -> float:
+    """The share of a device: measured on it, else the mean of its family, generation, vendor or kind.
+
+    `known` has pairs of a device's id and a share of its nominal bandwidth or peak.
+    """
+    shares: dict[str, list[float]] = {}
+    for name, share in known:
+        shares.setdefault(name, []).append(share)
+    of_device = {name: fmean(each) for name, each in shares.items()}  # so that devices count equally
+    if target.id in of_device:
+        return of_device[target.id]
+    measured = [(devices()[name], share) for name, share in of_device.items()]
+    for level in ("family", "generation", "vendor", "kind"):
         value = getattr(target, level)
-        shares: dict[str, list[float]] = {}
-        for row in known:
-            if getattr(devices()[row.device_id], level) == value:
-                shares.setdefault(row.device_id, []).append(row.share)
-        if shares:  # the mean of each first, so that devices count equally
-            return fmean(fmean(each) for each in shares.values())
+        similar = [share for each, share in measured if getattr(each, level) == value]
+        if similar:
+            return fmean(similar)
     raise MissingData(f"no {target.kind} was measured, so the share of {target.id} cannot be estimated")
 
 
@@ -293,14 +288,16 @@ class StreamingCalibration:
     """The calibration in `data/calibrations/streaming.json`."""
 
     constants: StreamConstants
-    shares: tuple[DeviceShare, ...]
+    delivered_share: Mapping[str, float]
     corrections: Mapping[str, Mapping[str, tuple[float, float]]]
-    residuals: Mapping[str, Mapping[str, tuple[float, float]]]
+    residuals: Mapping[str, Residuals]
 
+    @once_per_device
     def share(self, device: Device) -> float:
         """The delivered share of a device: fitted, else published, else that of similar devices."""
-        fitted = [row for row in self.shares if row.device_id == device.id]
-        return nearest_share(device, fitted or (*published_shares(), *self.shares))
+        if device.id in self.delivered_share:
+            return self.delivered_share[device.id]
+        return nearest_share(device, (*published_shares(), *self.delivered_share.items()))
 
     def constants_of(self, device: Device) -> StreamConstants:
         """The constants with the corrections of this device."""
@@ -308,34 +305,18 @@ class StreamingCalibration:
 
     def without(self, device: Device) -> StreamingCalibration:
         """The calibration without measurements of the device's family; published bandwidths are kept."""
+        family = {name for name, each in devices().items() if each.family == device.family}
         return replace(
             self,
-            shares=tuple(row for row in self.shares if devices()[row.device_id].family != device.family),
-            corrections={
-                name: own for name, own in self.corrections.items() if devices()[name].family != device.family
-            },
+            delivered_share={name: own for name, own in self.delivered_share.items() if name not in family},
+            corrections={name: own for name, own in self.corrections.items() if name not in family},
         )
 
 
 @cache
 def calibration() -> StreamingCalibration:
     """The shipped calibration."""
-    raw = calibration_content(FILE)
-    constants: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in raw["constants"].items()
-    }
-    return StreamingCalibration(
-        constants=StreamConstants(**constants),
-        shares=tuple(DeviceShare(name, share, "neusight") for name, share in raw["delivered_share"].items()),
-        corrections={
-            name: {group: (pair[0], pair[1]) for group, pair in by_group.items()}
-            for name, by_group in raw["corrections"].items()
-        },
-        residuals={
-            kind: {split: (each["p10"], each["p90"]) for split, each in by_split.items()}
-            for kind, by_split in raw["residuals"].items()
-        },
-    )
+    return load_calibration(StreamingCalibration, FILE)
 
 
 def without_transposes(works: WorkTable, device: Device) -> WorkTable:
@@ -357,8 +338,7 @@ def fp8_facts() -> Mapping[str, Any]:
 
 def _multiplies_any_layout(device: Device) -> bool:
     """Whether FP8 products read operands in any layout, so that casts need not store them transposed too."""
-    own = _capability(device)
-    return own.replace(".", "").isdigit() and float(own) >= fp8_facts()["layouts"]["any_from"]
+    return bool(device.cuda_capability >= fp8_facts()["layouts"]["any_from"])
 
 
 class StreamingModel(OperatorModel):
@@ -375,11 +355,11 @@ class StreamingModel(OperatorModel):
 
     def __init__(self, known: StreamingCalibration | None = None) -> None:
         """With the shipped calibration, or another one."""
-        self._known = known or calibration()
+        self._known = known
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work; 0 for a view."""
-        known, works = self._known, without_transposes(works, device)
+        known, works = self._known or calibration(), without_transposes(works, device)
         times = stream_seconds(
             streams(works, device), device, known.share(device), known.constants_of(device)
         )
@@ -387,14 +367,9 @@ class StreamingModel(OperatorModel):
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals of the kind, or of elementwise kernels if it runs as one; else the widest."""
-        known = self._known
-        is_seen = device.id in known.corrections
-        split = "seen" if is_seen else "unseen"
+        known = self._known or calibration()
         measured = Kind.ELEMENTWISE if kind in _LIKE_ELEMENTWISE else kind
-        if measured.value in known.residuals:
-            p10, p90 = known.residuals[measured.value][split]
-        else:
-            spreads = [residuals[split] for residuals in known.residuals.values()]
-            p10, p90 = min(low for low, _ in spreads), max(high for _, high in spreads)
-        knowledge = Knowledge.CALIBRATED if is_seen else Knowledge.EXTRAPOLATED
-        return Confidence(knowledge, p10, p90, f"calibrations/{FILE}")
+        own = known.residuals.get(measured.value)
+        spreads = known.residuals.values() if own is None else (own,)
+        each = [spread.confidence(device.id in known.corrections, FILE) for spread in spreads]
+        return replace(each[0], p10=min(one.p10 for one in each), p90=max(one.p90 for one in each))

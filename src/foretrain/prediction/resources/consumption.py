@@ -18,15 +18,10 @@ from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Cluster
-from foretrain.prediction.corrections.apply import cost_model
-from foretrain.prediction.heterogeneous.choice import split_step
 from foretrain.prediction.operators.pricing import Knowledge
-from foretrain.prediction.predict import configure
 from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of
 from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
-from foretrain.prediction.scenario import Evaluation, Scenario, evaluate, global_batch, step_context
-from foretrain.prediction.search.search import search
-from foretrain.prediction.strategies.strategy import AUTO
+from foretrain.prediction.scenario import Evaluation, Scenario
 from foretrain.store.runs import UNITS, Resource
 from foretrain.units import format_duration
 from foretrain.workloads.workload import Workload
@@ -148,20 +143,6 @@ def format_level(level: float, unit: str) -> str:
     if unit == "bytes/s":
         return f"{level / 1e6:,.1f} MB/s"
     return f"{level / 1e6:,.0f} MB" if unit == "bytes" else f"{level:.2f} {unit}"
-
-
-def pace_of(scenario: Scenario) -> Evaluation | Infeasible:
-    """The evaluated step of the device that all others wait for."""
-    model = cost_model(scenario.cost_model, scenario.workload)
-    if not scenario.cluster.is_homogeneous:
-        split = split_step(scenario, model)
-        return split if isinstance(split, Infeasible) else split.division.pace
-    hardware = scenario.cluster.groups[0]
-    context = step_context(scenario.workload, hardware, scenario.parallelism, model, scenario.input)
-    if scenario.parallelism.strategy != AUTO:
-        return evaluate(context, configure(context, scenario.parallelism))
-    ranking = search(context, global_batch(scenario.workload, hardware.devices, scenario.parallelism))
-    return ranking if isinstance(ranking, Infeasible) else ranking.best
 
 
 def timeline_consumption(

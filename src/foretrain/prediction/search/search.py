@@ -19,7 +19,7 @@ from itertools import product
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
-from foretrain.prediction.resolving import resolve, storage_of
+from foretrain.prediction.resolving import as_stored, storage_of
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.search.sketch import BlockCosts, Blocks, Sketch, block_costs, blocks_of, sketch
 from foretrain.prediction.strategies.context import feasible_context_degrees
@@ -161,7 +161,7 @@ def _checkpointing(workload: Workload) -> tuple[bool, ...]:
     if workload.options.checkpoint_activations or workload.options.forward_only:
         return (workload.options.checkpoint_activations,)
     try:
-        divided = resolve(_checkpoint_workload(workload, True), storage=MixedPrecision.FP32_GRADIENTS)
+        divided = as_stored(_checkpoint_workload(workload, True), MixedPrecision.FP32_GRADIENTS)
         executed_graph_at(divided, 1 if workload.sizes.batch == 1 else 2)
     except ForetrainError:
         return (False,)
@@ -314,7 +314,7 @@ class _Models:
         return self._as(storage_of(layout))
 
     def _as(self, how: MixedPrecision) -> _DivisibleModel:
-        workload = resolve(self.context.workload, storage=how)
+        workload = as_stored(self.context.workload, how)
         if workload.options not in self.made:
             self.made[workload.options] = _divisible_model(replace(self.context, workload=workload))
         return self.made[workload.options]

@@ -32,6 +32,7 @@ from functools import cache
 import numpy as np
 
 from foretrain.facts.calibrations import calibration_content
+from foretrain.persisted import restore
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import PricedStep, call_times
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
@@ -156,12 +157,7 @@ class WorkerPrior:
 def prior() -> WorkerPrior:
     """What ships with the package."""
     raw = calibration_content(FILE)
-    return WorkerPrior(
-        constants=WorkerConstants(**raw["constants"]),
-        spread=WorkerConstants(**raw["spread"]),
-        model_spread=raw["residual"]["model_spread"],
-        run_spread=raw["residual"]["run_spread"],
-    )
+    return restore(WorkerPrior, {**raw, **raw["residual"]}, FILE)
 
 
 @dataclass(frozen=True, slots=True)

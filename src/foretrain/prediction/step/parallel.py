@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -62,6 +62,8 @@ from foretrain.workloads.rules import unknown_names
 EXPOSED = "exposed communication"
 OVERLAPPED = "overlapped communication"
 BUBBLE = "pipeline bubble"
+_PROGRAMS_KEPT = 8
+"""Divided steps that stay in memory: advice and curves compose the same one many times."""
 
 
 @dataclass(frozen=True)
@@ -149,11 +151,21 @@ def parallel_step(
             "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
             "placements"
         )
-    whole = replace(divide_step(executed, layout), micro_batches=micro_batches)
+    whole = replace(_divide(executed, _model_parallel(layout)), micro_batches=micro_batches)
     step = at.model.priced(whole.graph, at.device)
     times = with_launched_exchanges(call_times(step), whole, step)
     times = replication(layout).call_times(times, whole, layout)
     return compose_step(whole, step, _with_sharded_update(times, whole, layout, at), layout, at)
+
+
+@lru_cache(maxsize=_PROGRAMS_KEPT)
+def _divide(executed: ExecutedGraph, layout: Layout) -> Program:
+    return divide_step(executed, layout)
+
+
+def _model_parallel(layout: Layout) -> Layout:
+    """What of a layout divides layers: layouts that differ in stages and replicas share the same program."""
+    return replace(layout, name="", pipeline=1, data=1, shard=1, zero_stage=0)
 
 
 def with_launched_exchanges(times: CallTimes, program: Program, step: PricedStep) -> CallTimes:

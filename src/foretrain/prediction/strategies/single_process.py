@@ -18,7 +18,7 @@ from functools import cache
 import numpy as np
 
 from foretrain.errors import InvalidRequest
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import load_calibration
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import CallTimes
 from foretrain.prediction.strategies.layout import Layout
@@ -48,8 +48,7 @@ class Replication:
 @cache
 def replication() -> Replication:
     """The shipped calibration."""
-    content = calibration_content(FILE)
-    return Replication(content["seconds_per_parameter"], content["source"])
+    return load_calibration(Replication, FILE)
 
 
 def parameters(graph: Graph) -> int:

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.loop import Policy
-from foretrain.scheduling.outlook import Settings, view_of
-from foretrain.scheduling.plans import Detail
-from foretrain.scheduling.policies.milp import Milp
-from foretrain.scheduling.policies.price import PricePolicy
+from foretrain.scheduling.outlook import Settings, look_ahead
+from foretrain.scheduling.policies.price import Milp, PricePolicy
 from foretrain.scheduling.policies.search import Greedy, PathRelinking
 from foretrain.scheduling.simulation import Simulation
 from foretrain.scheduling.state import State
 
-_COARSE = Settings(detail=Detail(periods=8, deadline_starts=1, changes=2, places=8), steps=25)
+_COARSE = Settings(periods=8, deadline_starts=1, changes=2, places=8, steps=25)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ def rollout_usd(state: State, decision: Decision, follower: PricePolicy, most_de
             break
         reached = simulation.state()
         if turn == most_decisions and reached.jobs:
-            rest = view_of(reached, follower.settings).usd
+            rest = look_ahead(reached, follower.settings).usd
         else:
             simulation.apply(follower.decide(reached))
     return simulation.usd_so_far() + rest

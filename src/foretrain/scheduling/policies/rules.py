@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.loop import Policy
@@ -21,65 +23,50 @@ from foretrain.scheduling.options import (
     options_of,
     slack_seconds,
 )
-from foretrain.scheduling.policies._packing import NodePacking
-from foretrain.scheduling.problem import Market
+from foretrain.scheduling.packing import Packing
+from foretrain.scheduling.problem import Configuration, Market, SubmittedJob
 from foretrain.scheduling.state import JobState, Running, State
 
-Order = Callable[[JobState], tuple[float, ...]]
-"""The key of a waiting job; the smallest goes first."""
 
+@dataclass(frozen=True)
+class _Queue(Policy):
+    """Running jobs stay; waiting ones start in order while there is room. There is no preemption."""
 
-def by_submission(job: JobState) -> tuple[float, ...]:
-    """First in, first out."""
-    return (job.job.submit_seconds,)
+    is_packed: ClassVar[bool] = False
 
+    @abstractmethod
+    def order(self, job: SubmittedJob) -> tuple[float, ...]:
+        """The key of a waiting job; the smallest goes first."""
 
-def by_deadline(job: JobState) -> tuple[float, ...]:
-    """Earliest deadline first."""
-    return job.job.deadline_seconds, job.job.submit_seconds
+    def decide(self, state: State) -> Decision:
+        """Each job takes the cheapest configuration in time that there is room for, else the fastest.
 
+        A job for which there is no room waits, and later ones may go before it. Packed, nodes are opened with
+        room for others, and right-sized at the end as long as other nodes are still off.
+        """
+        staying, waiting = _split_jobs(state)
+        packing = Packing(state, staying)
+        # Sorted only as far as they are looked at: thousands may wait for the few that fit.
+        heap = [(self.order(job.job), position) for position, job in enumerate(waiting)]
+        heapq.heapify(heap)
+        while heap and (packing.has_room if self.is_packed else packing.free_nodes):
+            job = waiting[heapq.heappop(heap)[1]]
+            options = [
+                each
+                for each in options_of(state, job, roomy=self.is_packed)
+                if self._has_room(packing, each.configuration)
+            ]
+            option = cheapest_in_time(options, slack_seconds(state, job), alone=not self.is_packed)
+            if option is not None:
+                packing.place(job.job.name, option.configuration, alone=not self.is_packed)
+        if self.is_packed and packing.free_nodes:
+            packing.shrink()
+        return packing.decision()
 
-def by_priority(job: JobState) -> tuple[float, ...]:
-    """Highest priority first, then the highest cost of lateness."""
-    return -job.job.priority, -job.job.weight_usd_per_second, job.job.submit_seconds
-
-
-def one_job_a_node(state: State, order: Order) -> Decision:
-    """Running jobs stay; each node that is off takes one waiting job."""
-    staying, waiting = _split_jobs(state)
-    packing = NodePacking(state, staying)
-    for job in _in_order(waiting, order) if packing.free_nodes else ():
-        if not packing.free_nodes:
-            break
-        options = [
-            each
-            for each in options_of(state, job)
-            if packing.can_open(each.configuration.node_type, each.configuration.nodes)
-        ]
-        option = cheapest_in_time(options, slack_seconds(state, job), alone=True)
-        if option is not None:
-            packing.place(job.job.name, option.configuration, alone=True)
-    return packing.decision()
-
-
-def sharing_nodes(state: State, order: Order) -> Decision:
-    """Running jobs stay; waiting ones take free GPUs of nodes that are on, then nodes that are off.
-
-    A job for which there is no room waits, and later ones may go before it. Nodes are opened with room for
-    others, and right-sized at the end as long as other nodes are still off.
-    """
-    staying, waiting = _split_jobs(state)
-    packing = NodePacking(state, staying)
-    for job in _in_order(waiting, order) if packing.has_room else ():
-        if not packing.has_room:
-            break
-        options = [each for each in options_of(state, job, roomy=True) if _has_room(packing, each)]
-        option = cheapest_in_time(options, slack_seconds(state, job))
-        if option is not None:
-            packing.place(job.job.name, option.configuration)
-    if packing.free_nodes:
-        packing.shrink()
-    return packing.decision()
+    def _has_room(self, packing: Packing, configuration: Configuration) -> bool:
+        if packing.can_open(configuration.node_type, configuration.nodes):
+            return True
+        return self.is_packed and configuration.nodes == 1 and packing.joins(configuration)
 
 
 def cheapest_in_time(options: Sequence[JobOption], seconds: float, alone: bool = False) -> JobOption | None:
@@ -89,19 +76,8 @@ def cheapest_in_time(options: Sequence[JobOption], seconds: float, alone: bool =
     """
     good = in_time(options, seconds)
     if good:
-        return min(good, key=(lambda each: (each.node_usd, each.seconds)) if alone else _usd_first)
+        return min(good, key=lambda each: (each.node_usd if alone else each.usd, each.seconds))
     return min(options, key=lambda each: (each.seconds, each.usd), default=None)
-
-
-def _usd_first(option: JobOption) -> tuple[float, float]:
-    return option.usd, option.seconds
-
-
-def _has_room(packing: NodePacking, option: JobOption) -> bool:
-    configuration = option.configuration
-    if packing.can_open(configuration.node_type, configuration.nodes):
-        return True
-    return configuration.nodes == 1 and packing.joins(configuration)
 
 
 def _split_jobs(state: State) -> tuple[dict[str, Running], list[JobState]]:
@@ -119,81 +95,58 @@ def _split_jobs(state: State) -> tuple[dict[str, Running], list[JobState]]:
     return staying, waiting
 
 
-def _in_order(jobs: Sequence[JobState], order: Order) -> Iterator[JobState]:
-    """The first job first; they are sorted only as far as they are looked at."""
-    heap = [(order(job), position) for position, job in enumerate(jobs)]
-    heapq.heapify(heap)
-    while heap:
-        yield jobs[heapq.heappop(heap)[1]]
-
-
-@dataclass(frozen=True)
-class Fifo(Policy):
-    """Jobs in order of submission, each on the cheapest configuration that meets its deadline."""
+class Fifo(_Queue):
+    """Jobs in order of submission."""
 
     name = "fifo"
     summary = "First in, first out; one job per node, no preemption."
 
-    def decide(self, state: State) -> Decision:
-        """Running jobs stay; waiting ones start in order while there is room."""
-        return one_job_a_node(state, by_submission)
+    def order(self, job: SubmittedJob) -> tuple[float, ...]:
+        """First in, first out."""
+        return (job.submit_seconds,)
 
 
-@dataclass(frozen=True)
-class FifoPacked(Policy):
-    """Jobs in order of submission, each on the cheapest configuration that meets its deadline."""
+class FifoPacked(Fifo):
+    """The same, with nodes that jobs share."""
 
     name = "fifo-packed"
     summary = "First in, first out; jobs share nodes, no preemption."
-
-    def decide(self, state: State) -> Decision:
-        """Running jobs stay; waiting ones start in order while there is room."""
-        return sharing_nodes(state, by_submission)
+    is_packed = True
 
 
-@dataclass(frozen=True)
-class Edf(Policy):
-    """Jobs in order of their deadlines, each on the cheapest configuration that meets its deadline."""
+class Edf(_Queue):
+    """Jobs in order of their deadlines."""
 
     name = "edf"
     summary = "Earliest deadline first; one job per node, no preemption."
 
-    def decide(self, state: State) -> Decision:
-        """Running jobs stay; waiting ones start in order while there is room."""
-        return one_job_a_node(state, by_deadline)
+    def order(self, job: SubmittedJob) -> tuple[float, ...]:
+        """Earliest deadline first."""
+        return job.deadline_seconds, job.submit_seconds
 
 
-@dataclass(frozen=True)
-class EdfPacked(Policy):
-    """Jobs in order of their deadlines, each on the cheapest configuration that meets its deadline."""
+class EdfPacked(Edf):
+    """The same, with nodes that jobs share."""
 
     name = "edf-packed"
     summary = "Earliest deadline first; jobs share nodes, no preemption."
-
-    def decide(self, state: State) -> Decision:
-        """Running jobs stay; waiting ones start in order while there is room."""
-        return sharing_nodes(state, by_deadline)
+    is_packed = True
 
 
-@dataclass(frozen=True)
-class Priority(Policy):
-    """In order of priority, then of the cost of lateness; each on the cheapest configuration in time."""
+class Priority(_Queue):
+    """Jobs in order of priority, then of the cost of lateness."""
 
     name = "priority"
     summary = "Highest priority first; one job per node, no preemption."
 
-    def decide(self, state: State) -> Decision:
-        """Running jobs stay; waiting ones start in order while there is room."""
-        return one_job_a_node(state, by_priority)
+    def order(self, job: SubmittedJob) -> tuple[float, ...]:
+        """Highest priority first, then the highest cost of lateness."""
+        return -job.priority, -job.weight_usd_per_second, job.submit_seconds
 
 
-@dataclass(frozen=True)
-class PriorityPacked(Policy):
-    """In order of priority, then of the cost of lateness; each on the cheapest configuration in time."""
+class PriorityPacked(Priority):
+    """The same, with nodes that jobs share."""
 
     name = "priority-packed"
     summary = "Highest priority first; jobs share nodes, no preemption."
-
-    def decide(self, state: State) -> Decision:
-        """Running jobs stay; waiting ones start in order while there is room."""
-        return sharing_nodes(state, by_priority)
+    is_packed = True

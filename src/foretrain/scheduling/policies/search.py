@@ -24,7 +24,7 @@ from random import Random
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.loop import Policy
 from foretrain.scheduling.options import JobOption, in_time, options_of, slack_seconds
-from foretrain.scheduling.policies._packing import NodePacking
+from foretrain.scheduling.packing import Packing
 from foretrain.scheduling.state import JobState, State
 
 _WAITING = 100.0
@@ -47,7 +47,7 @@ class OrderedPlan:
     """An order of jobs with a wish of each (positions of candidates and of their options), and the result."""
 
     wishes: tuple[tuple[int, int], ...]
-    packing: NodePacking
+    packing: Packing
     objective: float
 
 
@@ -56,7 +56,7 @@ class Search:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._base = NodePacking(state)
+        self._base = Packing(state)
         jobs = [job for name, job in state.jobs.items() if name not in self._base.chosen]
         listed = (_candidate(state, job, options_of(state, job, roomy=True)) for job in jobs)
         self.candidates = [each for each in listed if each.options]
@@ -79,7 +79,7 @@ class Search:
         packing.shrink()
         return OrderedPlan(tuple(wishes), packing, self._objective(packing))
 
-    def _place(self, packing: NodePacking, candidate: JobCandidate, wish: int) -> None:
+    def _place(self, packing: Packing, candidate: JobCandidate, wish: int) -> None:
         name = candidate.job.job.name
         if packing.place(name, candidate.options[wish].configuration):
             return
@@ -87,7 +87,7 @@ class Search:
             if packing.place(name, option.configuration):
                 return
 
-    def _objective(self, packing: NodePacking) -> float:
+    def _objective(self, packing: Packing) -> float:
         """The published objective; 0 where nothing runs or waits."""
         jobs, now = self.state.jobs, self.state.now
         first = min((packing.seconds_left(name) for name in packing.chosen), default=0.0)

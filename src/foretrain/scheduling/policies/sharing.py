@@ -14,17 +14,17 @@ import numpy as np
 from foretrain.scheduling.decision import Decision
 from foretrain.scheduling.loop import Policy
 from foretrain.scheduling.options import JobOption, options_of
-from foretrain.scheduling.policies._packing import NodePacking
+from foretrain.scheduling.packing import Packing
 from foretrain.scheduling.state import JobState, State
 from foretrain.units import HOUR
 
 
-def shared(state: State, jobs: Iterable[tuple[JobState, Sequence[JobOption]]]) -> NodePacking:
+def shared(state: State, jobs: Iterable[tuple[JobState, Sequence[JobOption]]]) -> Packing:
     """Place jobs in order, each on the first of its options there is room for, and share out free GPUs.
 
     Jobs are spread over nodes, so that each can have more GPUs later; nodes are right-sized at the end.
     """
-    packing = NodePacking(state)
+    packing = Packing(state)
     for job, options in jobs:
         if not packing.has_room:
             break
@@ -121,7 +121,7 @@ class Las(Policy):
         return number, limit / whole
 
     def _next_change(
-        self, state: State, packing: NodePacking, jobs: list[tuple[JobState, list[JobOption]]]
+        self, state: State, packing: Packing, jobs: list[tuple[JobState, list[JobOption]]]
     ) -> float | None:
         """When the first running job has used enough for the next queue."""
         times = []

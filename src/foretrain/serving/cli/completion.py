@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import click
 from click.shell_completion import BashComplete, CompletionItem
@@ -66,7 +65,7 @@ def _links() -> Iterable[str]:
     from foretrain.facts.links import links, topologies
 
     inside = [name for name, link in links().items() if not link.joins_nodes]
-    lanes = [name for name in inside if links()[name].kind == "pcie"]
+    lanes = [name for name in inside if links()[name].kind.is_pcie]
     return [*inside, *(f"{name}@{topology}" for name in lanes for topology in topologies())]
 
 
@@ -120,7 +119,7 @@ def choices(words: tuple[str, ...]) -> Completer:
     return _completer(lambda: words)
 
 
-COMPLETERS: Mapping[str, Any] = {
+COMPLETERS: Mapping[str, Completer] = {
     "device": _completer(_devices),
     "hardware": _completer_by(_hardware),
     "instance": _completer(_instances),

@@ -6,8 +6,11 @@ import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from foretrain.serving.views.blocks import Notes
+if TYPE_CHECKING:
+    from foretrain.serving.views.blocks import Notes
+
 
 SPACE = "\u00a0"
 """Keeps a number and its unit on one line."""
@@ -59,6 +62,8 @@ def sentence(text: str) -> str:
 
 def notes(entries: Iterable[str], indent: int = 0) -> Notes:
     """Remarks of the core, with fields spelled as options."""
+    from foretrain.serving.views.blocks import Notes  # a JSON answer needs no blocks
+
     return Notes(tuple(as_flags(entry) for entry in entries), indent)
 
 
@@ -72,6 +77,8 @@ def as_flags(text: str, more: Iterable[str] = ()) -> str:
 
     `more` are names of options beyond those of the requests.
     """
+    if "`" not in text and "_" not in text:
+        return text
     names = {*_option_names(), *more}
 
     def spelled(match: re.Match[str]) -> str:
@@ -87,6 +94,8 @@ def as_flags(text: str, more: Iterable[str] = ()) -> str:
 @lru_cache(maxsize=1)
 def _option_names() -> frozenset[str]:
     from foretrain.decoding import options
-    from foretrain.serving.requests import REQUESTS
+    from foretrain.serving.table import VERBS
 
-    return frozenset(each.name for cls in REQUESTS for each in options(cls) if not each.positional)
+    requests = {verb.request_class for verb in VERBS.values()}
+    names = {each.name for cls in requests for each in options(cls) if not each.positional}
+    return frozenset(names - {"predict"})  # the verb, not the option of `learn layers`

@@ -8,17 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, versions
-from foretrain.workloads.readers.exported import read_exported
-from foretrain.workloads.readers.huggingface import read_huggingface
-from foretrain.workloads.readers.image_libraries import read_timm, read_torchvision
-from foretrain.workloads.readers.onnx_file import read_onnx
-from foretrain.workloads.readers.python_file import read_python_file
 from foretrain.workloads.zoo import BuildOptions, EqualBlocks, build, zoo
 
 if TYPE_CHECKING:
@@ -40,12 +35,17 @@ ACCEPTED: Mapping[str, str] = {
 """The ways to write a model, and what each accepts."""
 FORMS = tuple(ACCEPTED)
 
-_BY_PREFIX: Mapping[str, Callable[[str], ModelSource]] = {
-    "hf": read_huggingface,
-    "timm": read_timm,
-    "torchvision": read_torchvision,
+_BY_PREFIX = {
+    "hf": "huggingface.read_huggingface",
+    "timm": "image_libraries.read_timm",
+    "torchvision": "image_libraries.read_torchvision",
 }
-_BY_SUFFIX: Mapping[str, Callable[[str], ModelSource]] = {".onnx": read_onnx, ".pt2": read_exported}
+_BY_SUFFIX = {
+    ".py": "python_file.read_python_file",
+    ".onnx": "onnx_file.read_onnx",
+    ".pt2": "exported.read_exported",
+}
+"""The reader of a form: a file of this folder, imported when it is needed, and its function."""
 _USER_CODE = (".py", ".pt2")
 
 
@@ -110,13 +110,17 @@ def read_model(model: str, *, allow_user_code: bool = True) -> ModelSource:
         return ZooModel(text, zoo()[text].name, zoo()[text].attention)
     prefix, colon, _ = text.partition(":")
     if colon and prefix in _BY_PREFIX:
-        return _BY_PREFIX[prefix](text)
-    if suffix == ".py":
-        return read_python_file(text)
+        return _reader(_BY_PREFIX[prefix])(text)
     if suffix in _BY_SUFFIX:
-        return _BY_SUFFIX[suffix](text)
+        return _reader(_BY_SUFFIX[suffix])(text)
     if suffix in (".yaml", ".yml"):
         raise InvalidRequest(
             f"{text!r} is a workload file, which describes a whole request: give it to predict, plan or trace"
         )
     raise UnknownName("model", text, zoo(), f"A model is {', '.join(FORMS[:-1])} or {FORMS[-1]}.")
+
+
+def _reader(place: str) -> Callable[[str], ModelSource]:
+    file, _, function = place.partition(".")
+    read: Callable[[str], ModelSource] = getattr(import_module(f"{__name__}.{file}"), function)
+    return read

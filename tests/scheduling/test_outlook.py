@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from foretrain.scheduling.options import places_of, table_of
-from foretrain.scheduling.outlook import Settings, view_of
-from foretrain.scheduling.plans import Detail, plans_of, prices_of
+from foretrain.scheduling.outlook import Settings, look_ahead, plans_of, prices_of
 from foretrain.scheduling.problem import Configuration, Fleet, NodeGroup, NodeType, SubmittedJob, elastic
 from foretrain.scheduling.state import JobState, State
 
 ONE = NodeType(name="one", gpu="k80", gpus=1, usd_per_hour=3600)
 TWO = NodeType(name="two", gpu="k80", gpus=2, usd_per_hour=7200)
 PERIODS = np.array([1.0, 4.0, 20.0, math.inf])
+CAPACITY = np.array([1.0, 3.0, 16.0, math.inf])
 
 
 def job(name: str, deadline: float, weight: float = 5.0, one: float = 10.0, two: float = 6.0) -> SubmittedJob:
@@ -35,7 +35,7 @@ def state(*jobs: SubmittedJob, nodes: int = 1) -> State:
 def cheapest(*jobs: SubmittedJob) -> float:
     here = state(*jobs)
     places = places_of(here.fleet, frozenset())
-    return float(plans_of(table_of(here, places, 9), places, 1, PERIODS, Detail()).cost.min())
+    return float(plans_of(table_of(here, places, 9), places, 1, PERIODS, Settings()).cost.min())
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_cheapest_plan_ends_at_the_deadline(deadline: float, usd: float) -> 
 def test_node_time_is_counted_by_period() -> None:
     here = state(job("a", 10.0))
     places = places_of(here.fleet, frozenset())
-    plans = plans_of(table_of(here, places, 9), places, 1, PERIODS, Detail())
+    plans = plans_of(table_of(here, places, 9), places, 1, PERIODS, Settings())
     best = plans.node_seconds[0, plans.cost[0].argmin()]
     assert best == pytest.approx([0.5, 1.5, 3.0, 0.0])  # half a node of two GPUs for 10 s
 
@@ -62,22 +62,20 @@ def test_node_time_is_counted_by_period() -> None:
 def test_prices_are_at_their_floor_where_plans_fit() -> None:
     here = state(job("a", 10.0))
     places = places_of(here.fleet, frozenset())
-    plans = plans_of(table_of(here, places, 9), places, 1, PERIODS, Detail())
-    prices = prices_of(plans, np.array([1.0, 3.0, 16.0, math.inf]), (np.zeros(4), np.zeros(4)), steps=50)
-    assert not prices.is_scarce
-    assert prices.usd == pytest.approx([0.0] * 4)
-    assert prices.dual == pytest.approx(10.0)
+    plans = plans_of(table_of(here, places, 9), places, 1, PERIODS, Settings())
+    prices, dual = prices_of(plans, CAPACITY, (np.zeros(4), np.zeros(4)), steps=50)
+    assert prices == pytest.approx([0.0] * 4)
+    assert dual == pytest.approx(10.0)
 
 
 def test_prices_rise_where_plans_do_not_fit_and_the_dual_is_below_the_cost() -> None:
     here = state(*(job(f"job-{number}", 6.0) for number in range(4)))
     places = places_of(here.fleet, frozenset())
-    plans = plans_of(table_of(here, places, 9), places, 1, PERIODS, Detail())
-    prices = prices_of(plans, np.array([1.0, 3.0, 16.0, math.inf]), (np.zeros(4), np.zeros(4)), steps=50)
+    plans = plans_of(table_of(here, places, 9), places, 1, PERIODS, Settings())
+    prices, dual = prices_of(plans, CAPACITY, (np.zeros(4), np.zeros(4)), steps=50)
     alone = plans.cost.min(axis=1).sum()
-    assert prices.is_scarce
-    assert prices.usd[0] > 0
-    assert alone < prices.dual < alone + 4 * 5.0 * 20.0
+    assert prices[0] > 0
+    assert alone < dual < alone + 4 * 5.0 * 20.0
 
 
 def test_sizes_without_a_node_are_priced_like_the_next_node_unless_shared() -> None:
@@ -90,6 +88,6 @@ def test_sizes_without_a_node_are_priced_like_the_next_node_unless_shared() -> N
 def test_groups_have_prices_of_their_own() -> None:
     fleet = Fleet({"one": ONE, "two": TWO}, (NodeGroup(1, ("one",)), NodeGroup(1, ("two",))))
     here = State(0.0, fleet, {"a": JobState(job("a", 8.0))}, {})
-    view = view_of(here, Settings())
+    view = look_ahead(here, Settings())
     assert view.prices.shape == (2 * len(view.periods),)
     assert set(view.places.group.tolist()) == {0, 1}
