@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from foretrain.workloads.cache import dump, load
-from foretrain.workloads.depth import NotDerivable, Row, align, deepen, split_name
+from foretrain.workloads.depth import NotDerivable, Numbered, align, deepen, split_name
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import read_model
@@ -86,7 +86,7 @@ def test_a_family_has_every_batch_at_every_depth() -> None:
 def test_runs_are_found() -> None:
     """The example of the module: `e fg fg fg fg l L GF GF GF GF E` and one block more."""
     rows = [
-        [Row(letter, letter, ()) for letter in "e" + "fg" * blocks + "lL" + "GF" * blocks + "E"]
+        [Numbered(letter, letter, ()) for letter in "e" + "fg" * blocks + "lL" + "GF" * blocks + "E"]
         for blocks in (4, 5)
     ]
     assert [(run.length, run.low_count, run.high_count) for run in align(*rows).runs] == [

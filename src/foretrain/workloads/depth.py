@@ -44,7 +44,7 @@ class NotDerivable(Exception):
     """The recorded graphs differ in more than sizes and numbers of equal blocks."""
 
 
-class Row(NamedTuple):
+class Numbered(NamedTuple):
     """An item of a list: what aligns it with another depth, what is the same at every depth, and the numbers
     that are not: first the calls it refers to (`calls` of them), then buffers (`buffers`), then others."""
 
@@ -70,8 +70,8 @@ class _Run(NamedTuple):
 class Aligned(NamedTuple):
     """Two lists and their runs, which make the list at any depth."""
 
-    low: Sequence[Row]
-    high: Sequence[Row]
+    low: Sequence[Numbered]
+    high: Sequence[Numbered]
     runs: tuple[_Run, ...]
 
     def check(self, low: Integers, high: Integers) -> None:
@@ -84,7 +84,7 @@ class Aligned(NamedTuple):
             raise NotDerivable("a block refers to different places at different depths")
 
 
-def align(low: Sequence[Row], high: Sequence[Row]) -> Aligned:
+def align(low: Sequence[Numbered], high: Sequence[Numbered]) -> Aligned:
     """Two lists with the runs that one more block makes longer."""
     ids: dict[Hashable, int] = {}
     a, b = (np.array([ids.setdefault(row.kind, len(ids)) for row in rows], np.int64) for rows in (low, high))
@@ -143,7 +143,7 @@ class Lines(NamedTuple):
         )
 
 
-def _lines(lows: Sequence[Row], highs: Sequence[Row], extra: int, count: int) -> Lines:
+def _lines(lows: Sequence[Numbered], highs: Sequence[Numbered], extra: int, count: int) -> Lines:
     """The numbers of a row with `extra` more blocks, if they are on a line in both recordings."""
     first, other = highs[0].numbers, lows[0].numbers
     steps = (0,) * len(first)
@@ -157,9 +157,9 @@ def _lines(lows: Sequence[Row], highs: Sequence[Row], extra: int, count: int) ->
     return Lines(starts, steps, count)
 
 
-Make = Callable[[Row, Lines], Sequence[Item]]
+Make = Callable[[Numbered, Lines], Sequence[Item]]
 """Makes the items of a row in all blocks."""
-Grow = Callable[[Row, Row], Item]
+Grow = Callable[[Numbered, Numbered], Item]
 """Makes the item of a row that is not the same at both depths."""
 
 
@@ -170,7 +170,7 @@ class References:
         self._low: dict[str, list[int]] = {"calls": [], "buffers": []}
         self._high: dict[str, list[int]] = {"calls": [], "buffers": []}
 
-    def add(self, low: Row, high: Row) -> None:
+    def add(self, low: Numbered, high: Numbered) -> None:
         """Note the references of a row."""
         for numbers, row in ((self._low, low), (self._high, high)):
             numbers["calls"] += row.numbers[: row.calls]
@@ -212,7 +212,7 @@ def extend(
     return items
 
 
-def _differ(one: Row, other: Row) -> bool:
+def _differ(one: Numbered, other: Numbered) -> bool:
     return len(one.numbers) != len(other.numbers) or bool(one.same != other.same)
 
 
@@ -272,14 +272,14 @@ def _wiring(low: Structure, high: Structure, extra: int) -> _Wiring:
     calls = align(*([_call_row(each) for each in structure.calls] for structure in (low, high)))
     references = References()
 
-    def make_buffers(row: Row, lines: Lines) -> list[Buffer]:
+    def make_buffers(row: Numbered, lines: Lines) -> list[Buffer]:
         spec, role, _ = row.same
         return [
             Buffer(spec, born, dies, role, name)
             for (born, dies), name in zip(lines.part(0, 2), names_in(row.same[2], lines, 2), strict=True)
         ]
 
-    def make_calls(row: Row, lines: Lines) -> list[Call]:
+    def make_calls(row: Numbered, lines: Lines) -> list[Call]:
         (name, phase, template, nature, recomputed, has_forward), inputs, outputs, reads, settings = row.same
         writes = 1 + row.buffers
         columns = zip(
@@ -294,7 +294,7 @@ def _wiring(low: Structure, high: Structure, extra: int) -> _Wiring:
             for module, read, written, forward in columns
         ]
 
-    def grow(one: Row, other: Row) -> Call:
+    def grow(one: Numbered, other: Numbered) -> Call:
         head, *_, reads, settings = other.same
         names = one.numbers[1 + one.buffers :], other.numbers[1 + other.buffers :]
         if (one.same[0], one.same[4]) != (head, settings) or head[-1] or names[0] != names[1]:
@@ -316,10 +316,10 @@ def _wiring(low: Structure, high: Structure, extra: int) -> _Wiring:
         module = template.format(*names[1])
         return Call(name, phase, module, inputs, outputs, read, written, settings, nature, None, recomputed)
 
-    def refer(rows: Sequence[Row], call: Row, start: int, end: int) -> list[Row]:
-        return [Row(rows[each].kind, None, (each,), 0, 1) for each in call.numbers[start:end]]
+    def refer(rows: Sequence[Numbered], call: Numbered, start: int, end: int) -> list[Numbered]:
+        return [Numbered(rows[each].kind, None, (each,), 0, 1) for each in call.numbers[start:end]]
 
-    def make_numbers(row: Row, lines: Lines) -> list[int]:
+    def make_numbers(row: Numbered, lines: Lines) -> list[int]:
         return [row.same] * lines.blocks if row.same is not None else [each for (each,) in lines.part(0, 1)]
 
     deep = Structure(
@@ -331,7 +331,7 @@ def _wiring(low: Structure, high: Structure, extra: int) -> _Wiring:
 
 
 def extend_beside(
-    low: Graph, high: Graph, rows: tuple[Sequence[Row], Sequence[Row]], extra: int, make: Make[Item]
+    low: Graph, high: Graph, rows: tuple[Sequence[Numbered], Sequence[Numbered]], extra: int, make: Make[Item]
 ) -> list[Item]:
     """A list that refers to the calls of a graph, such as exchanges between them, with more blocks."""
     wiring = _wiring(low.structure, high.structure, extra)
@@ -341,10 +341,10 @@ def extend_beside(
     return items
 
 
-def _buffer_row(buffer: Buffer) -> Row:
+def _buffer_row(buffer: Buffer) -> Numbered:
     template, numbers = split_name(buffer.name)
     same = (buffer.spec, buffer.role, template)
-    return Row(same, same, (buffer.born, buffer.dies, *numbers), 2)
+    return Numbered(same, same, (buffer.born, buffer.dies, *numbers), 2)
 
 
 def kind_of_call(call: Call) -> tuple[Any, ...]:
@@ -353,26 +353,26 @@ def kind_of_call(call: Call) -> tuple[Any, ...]:
     return (call.name, call.phase, template, call.nature, call.recomputed, call.forward is not None)
 
 
-def _call_row(call: Call) -> Row:
+def _call_row(call: Call) -> Numbered:
     _, numbers = split_name(call.module)
     head = kind_of_call(call)
     same = (head, call.inputs, call.outputs, len(call.reads), call.settings)
     forward = -1 if call.forward is None else call.forward
     refers = (forward, *call.reads, *call.writes)
-    return Row(head, same, (*refers, *numbers), 1, len(refers) - 1)
+    return Numbered(head, same, (*refers, *numbers), 1, len(refers) - 1)
 
 
 @lru_cache(maxsize=256)
 def _layers(low: tuple[Layer, ...], high: tuple[Layer, ...], extra: int) -> tuple[Layer, ...]:
-    def rows(layers: tuple[Layer, ...]) -> list[Row]:
+    def rows(layers: tuple[Layer, ...]) -> list[Numbered]:
         split = [split_name(layer.path) for layer in layers]
         same = [
             (path, layer.type, layer.outputs, layer.parameters)
             for (path, _), layer in zip(split, layers, strict=True)
         ]
-        return [Row(each, each, numbers) for each, (_, numbers) in zip(same, split, strict=True)]
+        return [Numbered(each, each, numbers) for each, (_, numbers) in zip(same, split, strict=True)]
 
-    def make(row: Row, lines: Lines) -> list[Layer]:
+    def make(row: Numbered, lines: Lines) -> list[Layer]:
         return [Layer(path, *row.same[1:]) for path in names_in(row.same[0], lines, 0)]
 
     return tuple(extend(align(rows(low), rows(high)), extra, make, References()))
@@ -382,15 +382,15 @@ def _layers(low: tuple[Layer, ...], high: tuple[Layer, ...], extra: int) -> tupl
 def _names(low: tuple[str, ...], high: tuple[str, ...], extra: int) -> tuple[str, ...]:
     both = align(
         *(
-            [Row(template, template, numbers) for template, numbers in map(split_name, names)]
+            [Numbered(template, template, numbers) for template, numbers in map(split_name, names)]
             for names in (low, high)
         )
     )
     return tuple(extend(both, extra, lambda row, lines: names_in(row.same, lines, 0), References()))
 
 
-def _constants(numbers: Sequence[int]) -> list[Row]:
-    return [Row(each, each, ()) for each in numbers]
+def _constants(numbers: Sequence[int]) -> list[Numbered]:
+    return [Numbered(each, each, ()) for each in numbers]
 
 
 @lru_cache(maxsize=1 << 16)

@@ -26,7 +26,7 @@ from foretrain.prediction.collectives.costs import Group, Verb
 from foretrain.workloads.depth import (
     Lines,
     NotDerivable,
-    Row,
+    Numbered,
     deepen,
     extend_beside,
     kind_of_call,
@@ -152,7 +152,7 @@ def deepen_program(low: Program, high: Program, extra: int) -> Program:
         raise NotDerivable("the step is divided differently at another depth")
     rows = _exchange_rows(low), _exchange_rows(high)
 
-    def make(row: Row, lines: Lines) -> list[Exchange]:
+    def make(row: Numbered, lines: Lines) -> list[Exchange]:
         exchange, template, number = row.same
         names, calls = names_in(template, lines, row.calls + 1), lines.part(0, row.calls)
         return [
@@ -168,7 +168,7 @@ def deepen_program(low: Program, high: Program, extra: int) -> Program:
     return replace(high, graph=deepen(low.graph, high.graph, extra), exchanges=tuple(exchanges))
 
 
-def _exchange_rows(program: Program) -> list[Row]:
+def _exchange_rows(program: Program) -> list[Numbered]:
     """Exchanges, aligned by the calls they follow. Some send a part of every block: their bytes grow."""
     rows = []
     for each in program.exchanges:
@@ -178,7 +178,7 @@ def _exchange_rows(program: Program) -> list[Row]:
         same = (each._replace(name="", after=0, before=0, readers=(), bytes=0.0), template, type(each.bytes))
         kind = (same, kind_of_call(program.graph.calls[each.after]) if each.after >= 0 else None)
         calls = (each.after, each.before, *each.readers)
-        rows.append(Row(kind, same, (*calls, int(each.bytes), *numbers), len(calls)))
+        rows.append(Numbered(kind, same, (*calls, int(each.bytes), *numbers), len(calls)))
     return rows
 
 
