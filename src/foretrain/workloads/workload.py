@@ -322,6 +322,11 @@ def content_key(workload: Workload) -> str | None:
     return _key(workload, "graph") if workload.source.is_kept else None
 
 
+def family_key(workload: Workload) -> str:
+    """A digest of everything but the batch that the graph of a workload depends on."""
+    return _key(workload, "family")
+
+
 def _key(workload: Workload, what: str, seq_lens: tuple[int, int] | None = None) -> str:
     sizes = asdict(workload.sizes)
     if what == "family":

@@ -16,7 +16,7 @@ different experts (see `expert`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -276,7 +276,8 @@ class Bucket(NamedTuple):
     ready: int
 
 
-def gradients(graph: Graph) -> list[Gradient]:
+@once_per_graph
+def gradients(graph: Graph) -> tuple[Gradient, ...]:
     """All gradients in the order they are ready."""
     ready: dict[int, int] = {}
     for index, call in enumerate(graph.calls):
@@ -292,7 +293,7 @@ def gradients(graph: Graph) -> list[Gradient]:
     for buffer, call_index in ready.items():
         spec = graph.specs[graph.buffers[buffer].spec]
         listed.append(Gradient(graph.buffers[buffer].name, spec.elements, spec.bytes, call_index))
-    return sorted(listed, key=lambda gradient: gradient.ready)
+    return tuple(sorted(listed, key=lambda gradient: gradient.ready))
 
 
 def fill_buckets(
@@ -350,7 +351,7 @@ AVERAGING = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
 
 def group_averaged(
     program: Program, axes: tuple[Axis, ...] = AVERAGING
-) -> Iterator[tuple[tuple[Axis, ...], list[Gradient]]]:
+) -> Iterator[tuple[tuple[Axis, ...], Sequence[Gradient]]]:
     """Groups of axes and the gradients averaged along them, in the order they are ready."""
     every = gradients(program.graph)
     if program.degree(Axis.EXPERT) == 1:
