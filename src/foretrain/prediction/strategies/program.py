@@ -23,6 +23,16 @@ from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Group, Verb
+from foretrain.workloads.depth import (
+    Lines,
+    NotDerivable,
+    Numbered,
+    deepen,
+    extend_beside,
+    kind_of_call,
+    names_in,
+    split_name,
+)
 from foretrain.workloads.executed import fuse_executed, fuses
 from foretrain.workloads.graph import Graph, Phase, Role, once_per_graph
 
@@ -134,6 +144,42 @@ def compile_program(program: Program) -> Program:
         for exchange in program.exchanges
     )
     return replace(program, graph=result.graph, exchanges=exchanges)
+
+
+def deepen_program(low: Program, high: Program, extra: int) -> Program:
+    """The program with `extra` more equal blocks than `high`, which has one more than `low`."""
+    if replace(low, graph=high.graph, exchanges=()) != replace(high, exchanges=()):
+        raise NotDerivable("the step is divided differently at another depth")
+    rows = _exchange_rows(low), _exchange_rows(high)
+
+    def make(row: Numbered, lines: Lines) -> list[Exchange]:
+        exchange, template, number = row.same
+        names, calls = names_in(template, lines, row.calls + 1), lines.part(0, row.calls)
+        return [
+            exchange._replace(
+                name=name, after=after, before=before, readers=tuple(readers), bytes=number(size)
+            )
+            for name, (after, before, *readers), (size,) in zip(
+                names, calls, lines.part(row.calls, row.calls + 1), strict=True
+            )
+        ]
+
+    exchanges = extend_beside(low.graph, high.graph, rows, extra, make)
+    return replace(high, graph=deepen(low.graph, high.graph, extra), exchanges=tuple(exchanges))
+
+
+def _exchange_rows(program: Program) -> list[Numbered]:
+    """Exchanges, aligned by the calls they follow. Some send a part of every block: their bytes grow."""
+    rows = []
+    for each in program.exchanges:
+        if each.bytes != int(each.bytes):
+            raise NotDerivable(f"{each.name} sends {each.bytes} bytes")
+        template, numbers = split_name(each.name)
+        same = (each._replace(name="", after=0, before=0, readers=(), bytes=0.0), template, type(each.bytes))
+        kind = (same, kind_of_call(program.graph.calls[each.after]) if each.after >= 0 else None)
+        calls = (each.after, each.before, *each.readers)
+        rows.append(Numbered(kind, same, (*calls, int(each.bytes), *numbers), len(calls)))
+    return rows
 
 
 def group_along(axes: tuple[Axis, ...], degrees: Mapping[Axis, int], devices_per_node: int) -> Group:
