@@ -1,8 +1,8 @@
 """Record the graphs that ship with the package: `make graphs`, or one architecture: record_graphs.py NAME...
 
-Every architecture of the zoo and every variant of a step (`recorded/variants.py`) is traced at a few sizes, made a
-template and proven at other sizes. An architecture whose file is up to date is left as it is; `--again` records it
-all the same. `--list` names the architectures and what is stale.
+Every architecture of the zoo and every variant of a step (`recorded/variants.py`) is traced at a few sizes,
+made a template and proven at other sizes. An architecture whose file is up to date is left as it is;
+`--again` records it all the same. `--list` names the architectures and what is stale.
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ def record_variant(recorded: Recorded, variant: Variant) -> Template:
             check[LAYERS] = CHECK_LAYERS
         try:
             template = record(
-                lambda at: trace_at(recorded.entry, variant, at), points, check, DEPTHS if is_stack else (FLAT,)
+                lambda at: trace_at(recorded.entry, variant, at),
+                points,
+                check,
+                DEPTHS if is_stack else (FLAT,),
             )
         except NotRecordable as error:
             problem = str(error)
@@ -136,7 +139,9 @@ def record_architecture(name: str) -> str:
     file = library.write(name, header, templates)
     lines = len({json.dumps(each.tables) for _, each in templates if isinstance(each, Template)})
     seconds = time.monotonic() - started
-    text = f"{name}: {len(templates)} variants, {lines} templates, {file.stat().st_size} bytes, {seconds:.0f} s"
+    text = (
+        f"{name}: {len(templates)} variants, {lines} templates, {file.stat().st_size} bytes, {seconds:.0f} s"
+    )
     return "\n".join([text, *failed])
 
 

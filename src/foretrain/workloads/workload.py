@@ -1,7 +1,7 @@
 """A workload: which model is trained, at which sizes, with which options; and its graphs.
 
-Graphs are made from the recordings that ship with the package (`recorded`), come from the cache, are re-derived
-from a recorded family where only the batch size or the sequence length differs, or are traced.
+Graphs come from the cache, are made from the recordings that ship with the package (`recorded`), are
+re-derived from a recorded family where only the batch size or the sequence length differs, or are traced.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.workloads import cache
+from foretrain.workloads.depth import at_every_depth, deepen
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
 from foretrain.workloads.graph import Graph, with_options
@@ -28,9 +29,15 @@ if TYPE_CHECKING:
 
 BATCHES = (2, 4)
 """Where families are recorded. Not at 1: tensors of size one take shortcuts that larger ones do not."""
+FEW_BLOCKS = (4, 5)
+"""Equal blocks that are recorded of a model with many; the first and the last of them are special."""
+MANY = 3
+"""How many times as many blocks a model has if it is worth while to record few."""
 RECENT = 32
 """Graphs that stay in memory: searches return to the same batch sizes."""
 
+
+Recorded = TypeVar("Recorded", Graph, Family)
 
 _KEY_AFTER = {"forward_only": "offload", "half_outputs": "autocast"}
 """Where the JSON has the two that are not declared among the options of a step: its order is stable."""
@@ -119,22 +126,16 @@ def _execute(entry: _Entry) -> ExecutedGraph:
             graph = executed_graph(twin).source
             if _has_fused_attention(graph):
                 break
-        return ExecutedGraph(shared.change(graph))
-    shipped = _find_shipped(entry.workload)
-    if shipped is not None:
-        if shipped.sizes["batch"] < BATCHES[0]:
-            return ExecutedGraph(offload_optimizer(shipped.graph()))
-        return _unroll(_Entry(_key(entry.workload, "family"), entry.workload), _axes()).executed_at(
-            {"batch": shipped.sizes["batch"]}
-        )
+        return ExecutedGraph(at_every_depth(shared.change)(graph))
     cached = cache.find(entry.key)
     if isinstance(cached, Graph):
         return ExecutedGraph(offload_optimizer(cached))
     derived = _derive(entry.workload)
     if derived is not None:
         return derived
-    graph = trace_workload(entry.workload)
-    cache.keep(entry.key, graph, entry.workload.source.is_kept)
+    graph = record_workload(entry.workload)
+    if _find_shipped(entry.workload) is None:
+        cache.keep(entry.key, graph, entry.workload.source.is_kept)
     return ExecutedGraph(offload_optimizer(graph))
 
 
@@ -156,8 +157,8 @@ def trace_workload(workload: Workload) -> Graph:
     """The graph of a workload, recorded now and not fused. This is what needs torch."""
     if not has_torch():
         raise MissingData(
-            f"foretrain ships no recording of {workload.source.name} with these options and sizes, and tracing "
-            "it needs torch: pip install 'foretrain[models]'"
+            f"foretrain ships no recording of {workload.source.name} with these options and sizes, and "
+            "tracing it needs torch: pip install 'foretrain[models]'"
         )
     from foretrain.workloads.tracing.step import trace
 
@@ -185,29 +186,30 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
     if shared is not None:
         for twin in shared.workloads:
             recorded = record_family(twin, seq_lens)
-            if recorded is None or _has_fused_attention(recorded.graph):
+            if recorded is None or _has_fused_attention(recorded.recorded):
                 break
-        return None if recorded is None else recorded.with_graph(shared.change(recorded.graph))
-    axes = _axes(seq_lens)
+        return None if recorded is None else recorded.changed(shared.change)
+    axes = (RecordedAxis("batch", *BATCHES), *((RecordedAxis("seq_len", *seq_lens),) if seq_lens else ()))
     entry = _key(workload, "family", seq_lens)
-    shipped = _find_shipped(workload.at(batch=BATCHES[0]))
-    if shipped is not None and shipped.has(axes):
-        return _unroll(_Entry(entry, workload), axes)
     cached = cache.find(entry)
     if isinstance(cached, Family):
         return cached
-    values = itertools.product(BATCHES, seq_lens or (workload.sizes.seq_len,))
+    is_shipped = _find_shipped(workload.at(batch=BATCHES[0])) is not None
+    values = tuple(itertools.product(BATCHES, seq_lens or (workload.sizes.seq_len,)))
+
+    def record(source: ModelSource) -> Family:
+        shipped = _find_shipped(replace(workload, source=source).at(batch=BATCHES[0]))
+        if shipped is not None and shipped.has(axes):
+            return shipped.family(axes)
+        sized = (replace(workload, source=source).at(batch=batch, seq_len=length) for batch, length in values)
+        return family(axes, [trace_workload(each) for each in sized])
+
     try:
-        graphs = [trace_workload(workload.at(batch=batch, seq_len=seq_len)) for batch, seq_len in values]
-        recorded = family(axes, graphs)
+        recorded = _from_few_blocks(workload, record, _join) or record(workload.source)
     except (NotDerivable, InvalidRequest):
         return None
-    cache.keep(entry, recorded, workload.source.is_kept)
+    cache.keep(entry, recorded, workload.source.is_kept and not is_shipped)
     return recorded
-
-
-def _axes(seq_lens: tuple[int, int] | None = None) -> tuple[RecordedAxis, ...]:
-    return (RecordedAxis("batch", *BATCHES), *((RecordedAxis("seq_len", *seq_lens),) if seq_lens else ()))
 
 
 def _find_shipped(workload: Workload) -> RecordedModel | None:
@@ -216,12 +218,37 @@ def _find_shipped(workload: Workload) -> RecordedModel | None:
     return None if shape is None else find_recording(shape, workload.options, workload.lora)
 
 
-@lru_cache(maxsize=8)
-def _unroll(entry: _Entry, axes: tuple[RecordedAxis, ...]) -> Family:
-    """The family of a workload that has a recording."""
-    shipped = _find_shipped(entry.workload.at(batch=BATCHES[0]))
-    assert shipped is not None
-    return shipped.family(axes)
+def _join(low: Family, high: Family, extra: int) -> Family:
+    deepen(low.recorded, high.recorded, extra)  # raises `NotDerivable` if the two do not fit
+    return replace(low, deeper=high, extra=extra)
+
+
+def record_workload(workload: Workload) -> Graph:
+    """The graph of a workload, recorded now; of a model of many equal blocks, only a few are traced."""
+
+    def record(source: ModelSource) -> Graph:
+        at_depth = replace(workload, source=source)
+        shipped = _find_shipped(at_depth)
+        return trace_workload(at_depth) if shipped is None else shipped.graph()
+
+    return _from_few_blocks(workload, record, deepen) or record(workload.source)
+
+
+def _from_few_blocks(
+    workload: Workload,
+    record: Callable[[ModelSource], Recorded],
+    join: Callable[[Recorded, Recorded, int], Recorded],
+) -> Recorded | None:
+    """What is recorded of a model, derived from a few of its equal blocks; None if all must be traced."""
+    blocks = workload.source.blocks
+    if blocks is None or workload.sizes.real or blocks.number < FEW_BLOCKS[1] * MANY * blocks.period:
+        return None
+    more = blocks.number % blocks.period
+    low, high = (record(workload.source.with_blocks(few * blocks.period + more)) for few in FEW_BLOCKS)
+    try:
+        return join(low, high, blocks.number // blocks.period - FEW_BLOCKS[1])
+    except NotDerivable:
+        return None
 
 
 def _derive(workload: Workload) -> ExecutedGraph | None:
@@ -229,6 +256,8 @@ def _derive(workload: Workload) -> ExecutedGraph | None:
     if batch is None or batch < BATCHES[0]:
         return None
     recorded = cache.find(_key(workload, "family"))
+    if recorded is None and _find_shipped(workload) is not None:
+        recorded = record_family(workload)
     if not isinstance(recorded, Family):
         return None
     try:
@@ -312,6 +341,11 @@ def with_attention_kernel(graph: Graph, workload: Workload) -> Graph:
 def content_key(workload: Workload) -> str | None:
     """A digest of everything the graph of a workload depends on; None for a module that was handed in."""
     return _key(workload, "graph") if workload.source.is_kept else None
+
+
+def family_key(workload: Workload) -> str:
+    """A digest of everything but the batch that the graph of a workload depends on."""
+    return _key(workload, "family")
 
 
 def _key(workload: Workload, what: str, seq_lens: tuple[int, int] | None = None) -> str:

@@ -92,9 +92,7 @@ class Fitter:
         raise NoExpression(f"{values} follow no expression of the named sizes")
 
 
-def _solve(
-    values: Sequence[int], one: Sequence[int], two: Sequence[int]
-) -> tuple[Fraction, Fraction] | None:
+def _solve(values: Sequence[int], one: Sequence[int], two: Sequence[int]) -> tuple[Fraction, Fraction] | None:
     """The two shares with values = share · one + other · two at all points, if there are any."""
     determinant = one[0] * two[1] - one[1] * two[0]
     if not determinant:

@@ -1,8 +1,8 @@
 """Finds the recording of a workload among those that ship with the package.
 
 One file holds all variants of an architecture, compressed together: a line with its header, then one line for
-each template. The header says what made the recordings (`made_by`): in a tree whose recorder or zoo has changed
-since, they are ignored and models are traced, unless torch is not installed.
+each template. The header says what made the recordings (`made_by`): in a tree whose recorder or zoo has
+changed since, they are ignored and models are traced, unless torch is not installed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ FORMAT = 1
 SUFFIX = ".graphs"
 FOLDER = "graphs"
 _MADE_BY = ("lora.py", "lora_layers.py", "tracing/*.py", "zoo/*.py")
-"""The source files that recordings depend on, in the folder of `workloads`."""
+_NOT_BUILT = ("__init__.py", "catalogue.py", "shapes.py")
+"""The files of `workloads` that recordings depend on, and those of the zoo that only list it."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,9 @@ def _read(architecture: str) -> _GraphFile | None:
     return _GraphFile(parsed, tuple(lines)) if parsed["format"] == FORMAT else None
 
 
-def write(architecture: str, header: Mapping[str, Any], templates: Iterable[tuple[str, Template | str]]) -> Path:
+def write(
+    architecture: str, header: Mapping[str, Any], templates: Iterable[tuple[str, Template | str]]
+) -> Path:
     """Store the variants of an architecture: each with its template, or with why it cannot be trained so."""
     lines: dict[str, int] = {}
     variants: dict[str, int | str] = {}
@@ -180,11 +183,14 @@ def folder() -> Path:
 def made_by() -> str:
     """A digest of the code that recordings depend on."""
     here = Path(str(resources.files("foretrain.workloads")))
-    files = sorted({file for pattern in _MADE_BY for file in here.glob(pattern)})
+    files = sorted(file for pattern in _MADE_BY for file in here.glob(pattern) if file.name not in _NOT_BUILT)
     return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
 
 
 @cache
 def has_torch() -> bool:
     """Whether models can be traced."""
-    return find_spec("torch") is not None
+    try:
+        return find_spec("torch") is not None
+    except ModuleNotFoundError:  # raised by import hooks that hide it
+        return False

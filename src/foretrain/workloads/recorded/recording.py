@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -122,7 +122,9 @@ class _Maker:
             _check_structure(self._first, other)
         self._stacks = self._find_stacks()
         self._owned_count = self._count_owned()
-        self._owned = self._segments([self._label(each.name) for each in self._first.buffers[: self._owned_count]])
+        self._owned = self._segments(
+            [self._label(each.name) for each in self._first.buffers[: self._owned_count]]
+        )
         self._calls = self._segments(self._label_calls())
         self._layers = self._segments([self._label(each.path) for each in self._first.layers])
         self._made = self._list_made()
@@ -137,14 +139,22 @@ class _Maker:
         specs = [
             (
                 [
-                    self._expression([graph.specs[number].shape[dim] for graph, number in zip(self._graphs, numbers, strict=True)])
+                    self._expression(
+                        [
+                            graph.specs[number].shape[dim]
+                            for graph, number in zip(self._graphs, numbers, strict=True)
+                        ]
+                    )
                     for dim in range(len(first.specs[numbers[0]].shape))
                 ],
                 first.specs[numbers[0]].dtype,
             )
             for numbers in self._specs
         ]
-        counts = [self._fitter.fit([graph.samples for graph in self._graphs]), self._fitter.fit([graph.tokens for graph in self._graphs])]
+        counts = [
+            self._fitter.fit([graph.samples for graph in self._graphs]),
+            self._fitter.fit([graph.tokens for graph in self._graphs]),
+        ]
         return {
             "period": self._depth.period,
             "edge": self._depth.edge,
@@ -173,9 +183,7 @@ class _Maker:
             match = _INDEX.search(name)
             if match:
                 numbers.setdefault(name[: match.start()], set()).add(int(match.group()))
-        return frozenset(
-            prefix for prefix, seen in numbers.items() if seen == set(range(self._depth.layers))
-        )
+        return frozenset(prefix for prefix, seen in numbers.items() if seen == set(range(self._depth.layers)))
 
     def _label(self, name: str) -> tuple[str, int] | None:
         """The stack and the block that a name belongs to."""
@@ -214,7 +222,9 @@ class _Maker:
             wanted = list(reversed(range(blocks))) if down else list(range(blocks))
             chain = runs[position : position + blocks]
             if [each for each, _ in chain] != [(label[0], block) for block in wanted]:
-                raise NotRecordable(f"blocks of {label[0]} run in another order: {[each for each, _ in chain]}")
+                raise NotRecordable(
+                    f"blocks of {label[0]} run in another order: {[each for each, _ in chain]}"
+                )
             segments.append(_Segment(True, tuple(where for _, where in chain), tuple(wanted)))
             position += blocks
         return segments
@@ -268,7 +278,12 @@ class _Maker:
                     self._spec(numbers, lambda graph, number: graph.buffers[number].spec),
                     _same([each.role.value for each in buffers]),
                     self._name([each.name for each in buffers], instances),
-                    _same([each.role is Role.PARAMETER and each.name in self._first.trained_names for each in buffers]),
+                    _same(
+                        [
+                            each.role is Role.PARAMETER and each.name in self._first.trained_names
+                            for each in buffers
+                        ]
+                    ),
                     _same([each.born for each in buffers]),
                     self._dies(buffers, instances, None),
                 )
@@ -317,8 +332,14 @@ class _Maker:
                 (
                     self._signature(numbers),
                     self._name([each.module for each in calls], instances),
-                    [self._buffer_reference(each, instances) for each in zip(*_equal_lengths([call.reads for call in calls]), strict=True)],
-                    [self._buffer_reference(each, instances) for each in zip(*_equal_lengths([call.writes for call in calls]), strict=True)],
+                    [
+                        self._buffer_reference(each, instances)
+                        for each in zip(*_equal_lengths([call.reads for call in calls]), strict=True)
+                    ],
+                    [
+                        self._buffer_reference(each, instances)
+                        for each in zip(*_equal_lengths([call.writes for call in calls]), strict=True)
+                    ],
                     forward,
                 )
             )
@@ -348,7 +369,9 @@ class _Maker:
 
     # References
 
-    def _call_reference(self, targets: Sequence[Any], instances: list[Any], origins: Sequence[int] | None) -> Any:
+    def _call_reference(
+        self, targets: Sequence[Any], instances: list[Any], origins: Sequence[int] | None
+    ) -> Any:
         homes = [_home(self._calls, target) for target in targets]
         if origins is not None:
             inside = [
@@ -385,12 +408,20 @@ class _Maker:
         last = self._depth.blocks - 1
         if len(homes) == 1:
             from_start = blocks[0] * 2 <= last
-            return [segment, FROM_START, blocks[0], number] if from_start else [segment, FROM_END, blocks[0] - last, number]
+            return (
+                [segment, FROM_START, blocks[0], number]
+                if from_start
+                else [segment, FROM_END, blocks[0] - last, number]
+            )
         steps = {block - each for block, each in zip(blocks, own, strict=True)}
         if len(steps) == 1:
             return [segment, RELATIVE, steps.pop(), number]
         block = _same(blocks)
-        return [segment, FROM_START, block, number] if block * 2 <= last else [segment, FROM_END, block - last, number]
+        return (
+            [segment, FROM_START, block, number]
+            if block * 2 <= last
+            else [segment, FROM_END, block - last, number]
+        )
 
     # Tables
 
@@ -399,7 +430,7 @@ class _Maker:
         return self._expressions.setdefault(str(found), (len(self._expressions), found))[0]
 
     def _spec(self, numbers: Sequence[int], of: Callable[..., int]) -> int:
-        """The joint number of the specs at a place, which is the same in all blocks that are stored as one."""
+        """The joint number of the specs at a place: the same in all blocks that are stored as one."""
         joint = [self._joint([of(graph, number) for graph in self._graphs]) for number in numbers]
         return int(_same(joint))
 
@@ -428,10 +459,16 @@ class _Maker:
             first = calls[0]
             inputs = [self._joint(each) for each in zip(*(call.inputs for call in calls), strict=True)]
             outputs = [self._joint(each) for each in zip(*(call.outputs for call in calls), strict=True)]
-            settings = {
-                key: self._setting([call.settings[key] for call in calls]) for key in first.settings
-            }
-            signature = (first.name, first.phase.value, inputs, outputs, settings, first.nature.value, first.recomputed)
+            settings = {key: self._setting([call.settings[key] for call in calls]) for key in first.settings}
+            signature = (
+                first.name,
+                first.phase.value,
+                inputs,
+                outputs,
+                settings,
+                first.nature.value,
+                first.recomputed,
+            )
             found.add(self._signatures.setdefault(str(signature), (len(self._signatures), signature))[0])
         return int(_same(list(found)))
 
@@ -453,7 +490,9 @@ class _Segment(NamedTuple):
 
 def _together(instances: list[Any]) -> list[tuple[int, ...]]:
     """Items at the same place of instances that must be stored as one."""
-    return list(zip(*_equal_lengths([segment.ranges[number] for segment, number, _ in instances]), strict=True))
+    return list(
+        zip(*_equal_lengths([segment.ranges[number] for segment, number, _ in instances]), strict=True)
+    )
 
 
 def _equal_lengths(sequences: Sequence[Any]) -> Sequence[Any]:
@@ -485,7 +524,11 @@ def _check_structure(one: Graph, other: Graph) -> None:
     for a, b in zip(one.calls, other.calls, strict=True):
         if a._replace(inputs=(), outputs=(), settings={}) != b._replace(inputs=(), outputs=(), settings={}):
             raise NotRecordable(f"{a.name} in {a.module or 'the root'} is called differently at another size")
-        if a.settings.keys() != b.settings.keys() or len(a.inputs) != len(b.inputs) or len(a.outputs) != len(b.outputs):
+        if (
+            a.settings.keys() != b.settings.keys()
+            or len(a.inputs) != len(b.inputs)
+            or len(a.outputs) != len(b.outputs)
+        ):
             raise NotRecordable(f"{a.name} in {a.module or 'the root'} is called differently at another size")
     for x, y in zip(one.buffers, other.buffers, strict=True):
         if x._replace(spec=0) != y._replace(spec=0):
@@ -516,7 +559,9 @@ def record(
             if check is not None:
                 _prove(template, trace, check)
             if check is not None and depth.layers:
-                template = _with_least_depth(template, trace, {**check, LAYERS: 2 * depth.edge * depth.period})
+                template = _with_least_depth(
+                    template, trace, {**check, LAYERS: 2 * depth.edge * depth.period}
+                )
         except NoExpression as error:
             raise NotRecordable(str(error)) from error
         except (NotRecordable, NotWhole, NotCovered) as error:

@@ -1,13 +1,13 @@
 """A graph of any size and depth: what is stored of a recording, and the graph made of it.
 
 Owned buffers (parameters, module buffers, inputs), calls with the buffers they make, and layers are three
-sequences. Each is divided into segments: a plain one, or a loop over the equal blocks of the model, upwards in
-the forward pass and downwards in the backward pass. A loop stores its first and last blocks and one of those
-between, which stands for any number of them.
+sequences. Each is divided into segments: a plain one, or a loop over the equal blocks of the model, upwards
+in the forward pass and downwards in the backward pass. A loop stores its first and last blocks and one of
+those between, which stands for any number of them.
 
 A reference to a buffer or a call is a whole number, counted within the same block of the same segment, or
-`[segment, origin, block, number]` where `block` is counted from the referring block (`RELATIVE`), from the first
-(`FROM_START`) or from the last (`FROM_END`).
+`[segment, origin, block, number]` where `block` is counted from the referring block (`RELATIVE`), from the
+first (`FROM_START`) or from the last (`FROM_END`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Template:
         return evaluate(samples, sizes), evaluate(tokens, sizes)
 
     def blocks_at(self, sizes: Mapping[str, int]) -> int:
-        """Number of times a loop runs at given sizes; raises `NotCovered` for a depth that has no recording."""
+        """Number of times a loop runs; raises `NotCovered` for a depth that has no recording."""
         if LAYERS not in sizes or not self._edge:
             return 0
         blocks, rest = divmod(sizes[LAYERS], self.tables["period"])
@@ -100,7 +100,9 @@ class _Unrolling:
         self._edge = edge
         owned = self._place(tables["owned"], 0)
         self._owned = owned
-        self._calls = self._place(tables["calls"], sum(len(each.stored["items"]) for s in owned for each in s))
+        self._calls = self._place(
+            tables["calls"], sum(len(each.stored["items"]) for s in owned for each in s)
+        )
         self._in_order = [each for segment in self._calls for each in segment]
         self._by_block = [sorted(segment, key=lambda each: each.block) for segment in self._calls]
         self._owned_by_block = [sorted(segment, key=lambda each: each.block) for segment in owned]
@@ -158,7 +160,9 @@ class _Unrolling:
         before, offset, after = stored
         return f"{before}{self._tables['period'] * block + offset}{after}"
 
-    def _find(self, instances: Sequence[Sequence[_Instance]], reference: Any, own: int) -> tuple[_Instance, int]:
+    def _find(
+        self, instances: Sequence[Sequence[_Instance]], reference: Any, own: int
+    ) -> tuple[_Instance, int]:
         segment, origin, block, number = reference
         if origin == RELATIVE:
             block += own

@@ -2,8 +2,8 @@
 
 PyTorch's optimizers run over lists of tensors (`foreach`), so their calls follow from the list: one line of
 `UPDATES` is one call over all parameters. Letters are the weights `p`, the gradients `g`, the state that an
-optimizer keeps (`State`), and temporaries, which a line makes (`t = sqrt v`) and which live until the last call.
-A name that ends with `_` changes its first argument. Tests compare each with a trace.
+optimizer keeps, and temporaries, which a line makes (`t = sqrt v`) and which live until the last call. A name
+that ends with `_` changes its first argument. Tests compare each with a trace.
 
 Optimizers whose calls depend on shapes (Adafactor, Muon) are not here: their steps are traced.
 """
@@ -53,9 +53,7 @@ UPDATES: Mapping[str, UpdateRule] = {
     "adamax": UpdateRule(
         ("m", "v"), ("lerp_ m g", "mul_ v", "t = abs g", "add_ t", "maximum_ v t", "addcdiv_ p m v")
     ),
-    "adagrad": UpdateRule(
-        ("v",), ("addcmul_ v g g", "t = sqrt v", "add_ t", "u = mul g", "addcdiv_ p u t")
-    ),
+    "adagrad": UpdateRule(("v",), ("addcmul_ v g g", "t = sqrt v", "add_ t", "u = mul g", "addcdiv_ p u t")),
     "adadelta": UpdateRule(
         ("v", "d"),
         (
@@ -306,7 +304,9 @@ def _write(
     made_from: int,
 ) -> None:
     """The calls of the optimizer itself, over the parameters that have a gradient."""
-    chosen = [(each, state) for each, state in zip(parameters, states, strict=True) if each.gradient is not None]
+    chosen = [
+        (each, state) for each, state in zip(parameters, states, strict=True) if each.gradient is not None
+    ]
     if not chosen:
         return
     if name in EIGHT_BIT:

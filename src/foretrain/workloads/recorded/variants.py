@@ -19,7 +19,7 @@ FP32_GRADIENTS, HALF_AUTOCAST = "bf16-fp32-gradients", "bf16-autocast"
 """How weights are stored and computed with; FP16 is recorded as BF16 (`workload`)."""
 STORAGES = (FULL, AUTOCAST, HALF, HALF_OUTPUTS, FP32_GRADIENTS)
 CHECKPOINTS = ("", "blocks", "selective", "blocks-whole", "selective-whole")
-"""What is recomputed: nothing, blocks, or only what is between products; up to the end of a block (`whole`)."""
+"""What is recomputed: nothing, blocks, or what is between products; `whole` blocks to their end."""
 USUAL_STORAGES = (FULL, AUTOCAST)
 LORA = ("", ",quantised", ",quantised,double", ",dora", ",half")
 LORA += (",all-linear", ",all-linear,quantised", ",all-linear,quantised,double")
@@ -43,7 +43,12 @@ class Variant(NamedTuple):
     def key(self) -> str:
         """The variant as a text."""
         switches = ("eager", "channels_last", "forward_only", "single")
-        words = [self.storage, self.checkpoint, *(name for name in switches if getattr(self, name)), self.lora]
+        words = [
+            self.storage,
+            self.checkpoint,
+            *(name for name in switches if getattr(self, name)),
+            self.lora,
+        ]
         return " ".join(word for word in words if word)
 
 

@@ -1,7 +1,7 @@
 """Models of the zoo as an architecture and named sizes: what a recording is found by, without torch.
 
-Models that differ only in sizes (all Llamas with tied embeddings) have one recording. `sizes_of` reads the sizes
-of an entry, `config_at` makes the configuration of other sizes, to record it.
+Models that differ only in sizes (all Llamas with tied embeddings) have one recording. `shape_of` reads the
+sizes of an entry, `config_at` makes the configuration of other sizes, to record it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ class ModelShape(NamedTuple):
     architecture: str
     sizes: Mapping[str, int]
 
+    def with_layers(self, count: int) -> ModelShape:
+        """The same with another number of equal blocks."""
+        return self._replace(sizes={**self.sizes, LAYERS: count})
+
 
 _STACKS: Mapping[str, tuple[str, ...]] = {
     "bert": ("hidden",),
@@ -31,7 +35,7 @@ _STACKS: Mapping[str, tuple[str, ...]] = {
     "transformer": ("hidden",),
     "vit": ("hidden",),
 }
-"""Builders whose models are stacks of equal blocks, and the sizes they have besides layers, width and heads."""
+"""Builders of stacks of equal blocks, and the sizes they have besides layers, width and heads."""
 _GPT = {"vocabulary": 50257, "positions": 1024}
 """Defaults of `GptConfig`."""
 
@@ -78,7 +82,8 @@ def config_at(entry: ZooEntry, sizes: Mapping[str, int]) -> dict[str, Any]:
     if "kv_heads" in config:
         config["kv_heads"] = sizes["heads"]
     if "head_width" in config:
-        config["head_width"] = config["head_width"] * entry.config["heads"] * sizes["head_width"] // entry.config["width"]
+        share = entry.config["head_width"] * entry.config["heads"] // entry.config["width"]
+        config["head_width"] = share * sizes["head_width"]
     return config | {name: sizes[name] for name in _STACKS[builder]}
 
 
