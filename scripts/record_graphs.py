@@ -24,7 +24,13 @@ from foretrain.workloads.lora import apply_lora
 from foretrain.workloads.recorded import library
 from foretrain.workloads.recorded.recording import DEPTHS, FLAT, NotRecordable, record, without_update
 from foretrain.workloads.recorded.template import LAYERS, Template
-from foretrain.workloads.recorded.variants import USUAL_STORAGES, Variant, list_variants, lora_of, options_of
+from foretrain.workloads.recorded.variants import (
+    USUAL_STORAGES,
+    StepVariant,
+    list_variants,
+    lora_of,
+    options_of,
+)
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.zoo.catalogue import BuildOptions, Sizes, ZooEntry, _builder, list_models
 from foretrain.workloads.zoo.shapes import config_at, sample_at, shape_of
@@ -56,7 +62,7 @@ def list_architectures() -> Iterator[Recorded]:
             yield Recorded(shape.architecture, entry, shape.sizes)
 
 
-def trace_at(entry: ZooEntry, variant: Variant, sizes: Mapping[str, int]) -> Graph:
+def trace_at(entry: ZooEntry, variant: StepVariant, sizes: Mapping[str, int]) -> Graph:
     """The graph of an architecture at given sizes, without an optimizer."""
     options = options_of(variant)
     sample = Sizes(**sample_at(entry, sizes), attention="eager" if variant.eager else "sdpa")
@@ -87,7 +93,7 @@ def points_of(sizes: Mapping[str, int], fixed: Mapping[str, int], count: int) ->
     return points
 
 
-def record_variant(recorded: Recorded, variant: Variant) -> Template:
+def record_variant(recorded: Recorded, variant: StepVariant) -> Template:
     """The template of one variant: with as many free sizes as there can be."""
     sizes = {**recorded.sizes, **({"rank": 16} if variant.lora else {})}
     single = {"batch": 1} if variant.single else {}
@@ -95,7 +101,9 @@ def record_variant(recorded: Recorded, variant: Variant) -> Template:
     is_stack = LAYERS in sizes
     is_usual = variant.storage in USUAL_STORAGES and not variant.checkpoint
     problem = ""
-    for held in ({}, at_default) if is_stack or is_usual or "image_size" not in sizes else (at_default,):
+    nothing: dict[str, int] = {}
+    is_free = is_stack or is_usual or "image_size" not in sizes
+    for held in (nothing, at_default) if is_free else (at_default,):
         fixed = {**single, **held}
         if LAYERS in sizes and not is_stack:
             fixed[LAYERS] = sizes[LAYERS]

@@ -19,6 +19,8 @@ Point = Mapping[str, int]
 CEIL = "ceil"
 _DIVISORS = (2, 64, 64 * 256)
 """Of four-bit weights: two share a byte, 64 a scale, and 256 scales another (`lora_layers`)."""
+_MULTIPLES = (1, 2, 3, 4)
+"""Of a square matrix: queries, keys and values by one product, or a feed-forward network."""
 _MOST_FACTORS = 6
 """Of one term: a square matrix of group · heads · head width has six."""
 _MOST_FACTORS_IN_SUMS = 4
@@ -37,12 +39,13 @@ def evaluate(expression: Expression, sizes: Point) -> int:
     if isinstance(expression, int):
         return expression
     if expression[0] == CEIL:
-        return -(-evaluate([expression[2]], sizes) // expression[1])
-    total, divisor = 0, 1
+        _, divisor, term = expression
+        return -(-evaluate([term], sizes) // int(divisor))
+    total, divided = 0, 1
     for numerator, denominator, *symbols in expression:
-        total = total * denominator + divisor * numerator * math.prod([sizes[each] for each in symbols])
-        divisor *= denominator
-    whole, rest = divmod(total, divisor)
+        total = total * denominator + divided * numerator * math.prod([sizes[each] for each in symbols])
+        divided *= denominator
+    whole, rest = divmod(total, divided)
     if rest or whole < 0:
         raise NotWhole(f"{expression} at {dict(sizes)}")
     return whole
@@ -74,10 +77,11 @@ class Fitter:
             ratio = Fraction(values[0], at_points[0])
             if all(ratio * each == value for value, each in zip(values, at_points, strict=True)):
                 return [[ratio.numerator, ratio.denominator, *symbols]]
-        for symbols, at_points in self._monomials:
-            for divisor in _DIVISORS:
-                if all(-(-each // divisor) == value for value, each in zip(values, at_points, strict=True)):
-                    return [CEIL, divisor, [1, 1, *symbols]]
+        for (symbols, at_points), times, divisor in itertools.product(self._monomials, _MULTIPLES, _DIVISORS):
+            if all(
+                -(-times * each // divisor) == value for value, each in zip(values, at_points, strict=True)
+            ):
+                return [CEIL, divisor, [times, 1, *symbols]]
         constant: tuple[tuple[str, ...], tuple[int, ...]] = ((), (1,) * len(values))
         simple = [each for each in self._monomials if len(each[0]) <= _MOST_FACTORS_IN_SUMS]
         pairs = itertools.chain(((one, constant) for one in simple), itertools.combinations(simple, 2))

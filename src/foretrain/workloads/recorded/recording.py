@@ -426,8 +426,8 @@ class _Maker:
     # Tables
 
     def _expression(self, values: Sequence[int]) -> int:
-        found = self._fitter.fit(values)
-        return self._expressions.setdefault(str(found), (len(self._expressions), found))[0]
+        expression = self._fitter.fit(values)
+        return self._expressions.setdefault(str(expression), (len(self._expressions), expression))[0]
 
     def _spec(self, numbers: Sequence[int], of: Callable[..., int]) -> int:
         """The joint number of the specs at a place: the same in all blocks that are stored as one."""
@@ -453,7 +453,7 @@ class _Maker:
         return self._names.setdefault(stored.pop(), len(self._names))
 
     def _signature(self, numbers: Sequence[int]) -> int:
-        found = set()
+        numbered = set()
         for number in numbers:
             calls = [graph.calls[number] for graph in self._graphs]
             first = calls[0]
@@ -469,8 +469,8 @@ class _Maker:
                 first.nature.value,
                 first.recomputed,
             )
-            found.add(self._signatures.setdefault(str(signature), (len(self._signatures), signature))[0])
-        return int(_same(list(found)))
+            numbered.add(self._signatures.setdefault(str(signature), (len(self._signatures), signature))[0])
+        return int(_same(list(numbered)))
 
     def _setting(self, values: Sequence[Any]) -> Any:
         if all(value == values[0] for value in values):

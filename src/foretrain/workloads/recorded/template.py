@@ -66,7 +66,7 @@ class Template:
         blocks, rest = divmod(sizes[LAYERS], self.tables["period"])
         if rest or blocks < self.tables["least"]:
             raise NotCovered(f"{sizes[LAYERS]} layers")
-        return blocks
+        return int(blocks)
 
     def graph_at(self, sizes: Mapping[str, int], options: ResolvedOptions) -> Graph:
         """The graph at given sizes, without an optimizer."""

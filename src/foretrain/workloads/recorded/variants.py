@@ -21,14 +21,16 @@ STORAGES = (FULL, AUTOCAST, HALF, HALF_OUTPUTS, FP32_GRADIENTS)
 CHECKPOINTS = ("", "blocks", "selective", "blocks-whole", "selective-whole")
 """What is recomputed: nothing, blocks, or what is between products; `whole` blocks to their end."""
 USUAL_STORAGES = (FULL, AUTOCAST)
-LORA = ("", ",quantised", ",quantised,double", ",dora", ",half")
-LORA += (",all-linear", ",all-linear,quantised", ",all-linear,quantised,double")
-"""Layers that LoRA is put beside, if not the usual ones, and how."""
+LORA = (
+    *("", ",quantised", ",quantised,double", ",dora", ",half"),
+    *(",all-linear", ",all-linear,quantised", ",all-linear,quantised,double"),
+)
+"""Layers that LoRA is put beside, if not the default ones, and how."""
 RECORDER_OPTIMIZER = "sgd"
 """Lasting FP32 gradients are made by an optimizer, whose own calls are then left out."""
 
 
-class Variant(NamedTuple):
+class StepVariant(NamedTuple):
     """What calls depend on. `single` is a batch of one, where tensors of size one take shortcuts."""
 
     storage: str
@@ -52,7 +54,7 @@ class Variant(NamedTuple):
         return " ".join(word for word in words if word)
 
 
-def variant_of(options: ResolvedOptions, lora: LoraOptions | None, single: bool) -> Variant | None:
+def variant_of(options: ResolvedOptions, lora: LoraOptions | None, single: bool) -> StepVariant | None:
     """The variant of a step, or None where none is recorded."""
     storage = _storage(options)
     if storage is None or options.gradient_release or options.attention not in ("sdpa", "eager"):
@@ -62,7 +64,7 @@ def variant_of(options: ResolvedOptions, lora: LoraOptions | None, single: bool)
         checkpoint = "selective" if options.selective_checkpointing else "blocks"
         if frameworks()[options.framework].recomputes_whole_blocks:
             checkpoint += "-whole"
-    return Variant(
+    return StepVariant(
         storage,
         options.attention == "eager",
         checkpoint,
@@ -94,7 +96,7 @@ def _describe(lora: LoraOptions) -> str:
     return ",".join(("lora", *lora.targets, *flags))
 
 
-def options_of(variant: Variant) -> ResolvedOptions:
+def options_of(variant: StepVariant) -> ResolvedOptions:
     """Options that a variant is traced with."""
     plain = ResolvedOptions(
         precision="fp32" if variant.storage == FULL else "bf16",
@@ -114,7 +116,7 @@ def options_of(variant: Variant) -> ResolvedOptions:
     return replace(plain, optimizer=RECORDER_OPTIMIZER, master_weights=True, gradients="fp32")
 
 
-def lora_of(variant: Variant, rank: int) -> LoraOptions | None:
+def lora_of(variant: StepVariant, rank: int) -> LoraOptions | None:
     """The LoRA options that a variant is traced with."""
     if not variant.lora:
         return None
@@ -123,18 +125,18 @@ def lora_of(variant: Variant, rank: int) -> LoraOptions | None:
     return LoraOptions(rank, tuple(word for word in words if word not in flags), **flags)
 
 
-def list_variants(attention: bool, lora: bool, images: bool) -> Iterator[Variant]:
+def list_variants(attention: bool, lora: bool, images: bool) -> Iterator[StepVariant]:
     """The variants that are recorded: of models with attention to choose, with LoRA, of images."""
     for single in (False, True):
         for eager, last in product((False, True)[: 1 + attention], (False, True)[: 1 + images]):
             for storage in STORAGES:
-                yield Variant(storage, eager, channels_last=last, single=single)
+                yield StepVariant(storage, eager, channels_last=last, single=single)
             usual = STORAGES if attention and not last else USUAL_STORAGES
             recomputed = CHECKPOINTS[1:] if attention and not eager else CHECKPOINTS[1:2]
             for storage, checkpoint in product(usual, recomputed):
-                yield Variant(storage, eager, checkpoint, last, single=single)
+                yield StepVariant(storage, eager, checkpoint, last, single=single)
             for storage in USUAL_STORAGES:
-                yield Variant(storage, eager, "", last, forward_only=True, single=single)
+                yield StepVariant(storage, eager, "", last, forward_only=True, single=single)
         for kind in LORA if lora else ():
             for storage, checkpoint in product((FULL, HALF_AUTOCAST)[bool(kind) :], CHECKPOINTS[:2]):
-                yield Variant(storage, False, checkpoint, single=single, lora=f"lora{kind}")
+                yield StepVariant(storage, False, checkpoint, single=single, lora=f"lora{kind}")
