@@ -21,7 +21,7 @@ from statistics import fmean
 
 from foretrain.errors import UnknownName
 from foretrain.facts.calibrations import calibration_content
-from foretrain.facts.sheets import Fact, FactKind, Sheet, data_root, read_entries
+from foretrain.facts.sheets import Fact, FactKind, Sheet, read_registry
 from foretrain.registry import Registry
 from foretrain.units import UnitError, parse_bandwidth
 
@@ -78,6 +78,9 @@ class Link:
     kind: LinkKind
     aliases: tuple[str, ...]
     sheet: Sheet
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", LinkKind(self.kind))  # a file says it in text
 
     @property
     def joins_nodes(self) -> bool:
@@ -147,31 +150,16 @@ class PcieTopology:
 @cache
 def topologies() -> Registry[PcieTopology]:
     """All known topologies of PCI Express, by id and alias."""
-    entries = list(read_entries(data_root() / "topologies", ("id", "name")))
-    return Registry(
-        "topology",
-        [PcieTopology(**entry.identity, aliases=entry.aliases, sheet=entry.sheet) for entry in entries],
-        name=lambda topology: topology.id,
-        aliases=lambda topology: topology.aliases,
-        hint=f"Known: {', '.join(entry.identity['id'] for entry in entries)}",
-    )
+    return read_registry("topology", PcieTopology, "topologies")
 
 
 @cache
 def links() -> Registry[Link]:
     """All known links, by id and alias."""
-    return Registry(
-        "link",
-        [
-            Link(id_, name, LinkKind(kind), entry.aliases, entry.sheet)
-            for entry in read_entries(data_root() / "links", ("id", "name", "kind"))
-            for id_, name, kind in [entry.identity.values()]
-        ],
-        name=lambda link: link.id,
-        aliases=lambda link: link.aliases,
-        hint="A link is such as pcie4-x16, nvlink3, nvswitch3, ethernet-100g, infiniband-ndr or a rate "
-        "(10Gbit/s).",
+    hint = (
+        "A link is such as pcie4-x16, nvlink3, nvswitch3, ethernet-100g, infiniband-ndr or a rate (10Gbit/s)."
     )
+    return read_registry("link", Link, "links", hint)
 
 
 def list_links(kind: str | None = None) -> tuple[Link, ...]:

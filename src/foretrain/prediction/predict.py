@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Estimate
+from foretrain.facts.devices import Device
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
 from foretrain.prediction.advice.scaling_curve import ResizedStep, ScalingCurve, curve_of, resize
@@ -52,10 +54,11 @@ from foretrain.prediction.scenario import (
     step_context,
 )
 from foretrain.prediction.spread import KnowledgeClass
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import family_key, graph_at
 
 if TYPE_CHECKING:
     from foretrain.prediction.advice.remedies import MemoryRemedy
@@ -358,10 +361,18 @@ def _largest_batch(now: Evaluation) -> int:
         largest = _extrapolate(now, memory_at)
         largest += memory_at(largest + 1).fits  # a full device fragments less
     else:
+        known = _fitting_batches(family_key(context.workload), device, options)
         largest = largest_batch(
-            lambda size: graph_at(context.workload, size), device, options, start=now.graph.batch
+            partial(graph_at, context.workload), device, options, start=now.graph.batch, known=known
         )
     return largest * rounds
+
+
+@lru_cache(maxsize=256)
+def _fitting_batches(step: str, device: Device, options: MemoryOptions) -> dict[int, bool]:
+    """Which batches of a step fit a device, as far as they were tried: predictions in a loop share them."""
+    del step, device, options
+    return {}
 
 
 def _extrapolate(now: Evaluation, memory_at: Callable[[int], MemoryEstimate]) -> int:

@@ -227,11 +227,12 @@ def has_static_products(device: Device) -> bool:
 
 
 @cache
-def _silicon_years() -> dict[str, float]:
-    """The first release year of each compute capability."""
+def _silicon_years(vendor: str, generation: str) -> dict[str, float]:
+    """The first release year of each compute capability of a generation; none is of several."""
     years: dict[str, float] = {}
     for item in devices().values():
-        if item.is_gpu and item.sheet.has("release_year"):
+        is_kin = item.is_gpu and (item.vendor, item.generation) == (vendor, generation)
+        if is_kin and item.sheet.has("release_year"):
             year = item.sheet.number("release_year")
             years[kernels_of(item)] = min(year, years.get(kernels_of(item), year))
     return years
@@ -243,7 +244,8 @@ def silicon_year(device: Device) -> float:
     A later board with the same chip (H200 after H100) needs the same energy for a FLOP.
     """
     own = device.sheet.number("release_year")
-    return min(own, _silicon_years().get(kernels_of(device), own))
+    years = _silicon_years(device.vendor, device.generation)
+    return min(own, years.get(kernels_of(device), own))
 
 
 def on_device(work: Products, device: Device, unit: str) -> Products:
