@@ -220,13 +220,16 @@ class PanelCommand(click.Command):
         )
 
     def _run(self, **given: Any) -> int | None:
-        """Decode and run; the fields that an error names are spelled as options, unless a file has them."""
+        """Decode and run; fields that an error names are spelled as typed, unless they are of a file."""
         try:
             return self._decoded_run(given)
         except InvalidData:
             raise
         except ForetrainError as error:
-            error.args = (as_flags(str(error), _names(self.declared)),)
+            text = str(error)
+            for each in options(self.declared.request):
+                text = text.replace(f"`{each.name}`", each.metavar) if each.positional else text
+            error.args = (as_flags(text, _names(self.declared)),)
             raise
 
     def _decoded_run(self, given: Mapping[str, Any]) -> int | None:
