@@ -32,7 +32,7 @@ PREDICTED = "predicted_seconds"
 
 def converge(request: ConvergeRequest) -> Convergence:
     """When a training log reaches its target."""
-    from foretrain.convergence.from_log import converge as core
+    from foretrain.convergence.forecast import converge as core
 
     return core(request)
 
