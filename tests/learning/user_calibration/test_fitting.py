@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from foretrain.errors import InvalidRequest
 from foretrain.learning.user_calibration.fitting import fit_constants, fit_workers
 from foretrain.learning.user_calibration.samples import RunSample
 from foretrain.prediction.step.cpu_workers import (
-from foretrain.store.runs import PredictionMade
     DDP,
     FSDP,
     GROUPS,
@@ -25,6 +24,7 @@ from foretrain.store.runs import PredictionMade
     prior,
     worker_time,
 )
+from foretrain.store.runs import PredictionMade
 
 MODELS = tuple(f"model{number}" for number in range(8))
 MBIT = 1e6 / 8
