@@ -39,6 +39,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
@@ -59,23 +60,16 @@ from foretrain.units import HOUR
 # ---------------------------------------------------------------- when jobs are submitted
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What the jobs of a problem ask of a fleet: the least GPU-seconds of each, in order of submission.
-
-    The least GPU-seconds are those of the configuration with the fewest, usually one GPU.
-    """
-
-    gpu_seconds: tuple[float, ...]
-    fleet: Fleet
-
-
 class Arrivals(ABC):
     """Draws the times between submissions."""
 
     @abstractmethod
-    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
-        """Seconds before each submission."""
+    def gaps(self, gpu_seconds: Sequence[float], fleet: Fleet, random: Generator) -> Sequence[float]:
+        """Seconds before each submission.
+
+        `gpu_seconds` are the least of each job, in order of submission: those of the configuration with the
+        fewest, usually one GPU.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +78,9 @@ class PoissonGaps(Arrivals):
 
     mean_seconds: float
 
-    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+    def gaps(self, gpu_seconds: Sequence[float], fleet: Fleet, random: Generator) -> Sequence[float]:
         """Independent of jobs and fleet."""
-        return [float(each) for each in random.poisson(self.mean_seconds, len(demand.gpu_seconds))]
+        return [float(each) for each in random.poisson(self.mean_seconds, len(gpu_seconds))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +89,10 @@ class ExponentialGaps(Arrivals):
 
     node_seconds: float
 
-    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+    def gaps(self, gpu_seconds: Sequence[float], fleet: Fleet, random: Generator) -> Sequence[float]:
         """More nodes, more jobs per hour."""
-        mean = self.node_seconds / demand.fleet.nodes
-        return [float(each) for each in random.exponential(mean, len(demand.gpu_seconds))]
+        mean = self.node_seconds / fleet.nodes
+        return [float(each) for each in random.exponential(mean, len(gpu_seconds))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +109,12 @@ class UtilisationGaps(Arrivals):
 
     shares: tuple[float, ...]
 
-    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+    def gaps(self, gpu_seconds: Sequence[float], fleet: Fleet, random: Generator) -> Sequence[float]:
         """Blocks of jobs, each with its own mean."""
-        mean_work = sum(demand.gpu_seconds) / max(1, len(demand.gpu_seconds))
-        unit = random.exponential(1.0, len(demand.gpu_seconds))
+        mean_work = sum(gpu_seconds) / max(1, len(gpu_seconds))
+        unit = random.exponential(1.0, len(gpu_seconds))
         return [
-            float(draw) * mean_work / (self._share(position, demand.fleet.nodes) * demand.fleet.most_gpus)
+            float(draw) * mean_work / (self._share(position, fleet.nodes) * fleet.most_gpus)
             for position, draw in enumerate(unit)
         ]
 
@@ -158,7 +152,7 @@ class JobKind(ABC):
     """Draws the times of jobs."""
 
     @abstractmethod
-    def draw(self, random: np.random.Generator) -> Times:
+    def draw(self, random: Generator) -> Times:
         """The times of one job."""
 
 
@@ -172,7 +166,7 @@ class TableJobs(JobKind):
 
     factors: tuple[float, float]
 
-    def draw(self, random: np.random.Generator) -> Times:
+    def draw(self, random: Generator) -> Times:
         """Any job of the table with the same probability."""
         name = JOB_TABLE[int(random.integers(len(JOB_TABLE)))]
         factor = float(random.uniform(*self.factors))
@@ -194,7 +188,7 @@ class AmdahlJobs(JobKind):
     m60_over_k80: tuple[float, float] = (0.8, 1.25)
     most_gpus: int = 8
 
-    def draw(self, random: np.random.Generator) -> Times:
+    def draw(self, random: Generator) -> Times:
         """Times on K80 and M60."""
         one = float(random.uniform(*self.one_gpu_seconds))
         serial = float(random.uniform(*self.serial_shares))
@@ -309,8 +303,8 @@ class ProblemFamily:
         random = np.random.default_rng([seed, nodes, *self.name.encode()])
         fleet = self.fleet(nodes)
         times = [self.jobs.draw(random) for _ in range(round(nodes * jobs_per_node))]
-        demand = Demand(tuple(_least_gpu_seconds(each, fleet) for each in times), fleet)
-        submissions = np.cumsum(self.arrivals.gaps(demand, random))
+        gpu_seconds = [_least_gpu_seconds(each, fleet) for each in times]
+        submissions = np.cumsum(self.arrivals.gaps(gpu_seconds, fleet, random))
         return Problem(
             tuple(
                 _job(number, each, float(submission), fleet, random)
@@ -320,7 +314,7 @@ class ProblemFamily:
         )
 
 
-def _job(number: int, times: Times, submit: float, fleet: Fleet, random: np.random.Generator) -> SubmittedJob:
+def _job(number: int, times: Times, submit: float, fleet: Fleet, random: Generator) -> SubmittedJob:
     seconds = times.on(fleet)
     return SubmittedJob(
         name=f"{number:04d}-{times.name}",
