@@ -78,7 +78,12 @@ class PoissonGaps(Arrivals):
 
     mean_seconds: float
 
-    def gaps(self, gpu_seconds: Sequence[float], fleet: Fleet, random: Generator) -> Sequence[float]:
+    def gaps(
+        self,
+        gpu_seconds: Sequence[float],
+        fleet: Fleet,  # noqa: ARG002
+        random: Generator,
+    ) -> Sequence[float]:
         """Independent of jobs and fleet."""
         return [float(each) for each in random.poisson(self.mean_seconds, len(gpu_seconds))]
 
