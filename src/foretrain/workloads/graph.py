@@ -133,12 +133,14 @@ class Structure:
     """What follows from calls and buffers alone, whatever the sizes of tensors.
 
     Graphs of a family share it, so it is derived once for all batch sizes. `same_wiring`, if given, is that
-    of a graph whose calls read and write the same buffers, with other specs.
+    of a graph whose calls read and write the same buffers, with other specs. `derived` holds what
+    `once_per_structure` functions returned.
     """
 
     calls: tuple[Call, ...]
     buffers: tuple[Buffer, ...]
     same_wiring: Structure | None = None
+    derived: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def representatives(self) -> tuple[int, ...]:
@@ -192,6 +194,14 @@ class Structure:
         return tuple(edges)
 
 
+class Repeats(NamedTuple):
+    """Two graphs of a few equal blocks, one block apart, and how many more than the deeper a graph has."""
+
+    low: Graph
+    high: Graph
+    extra: int
+
+
 DEFAULT_OPTIONS = ResolvedOptions()
 _NO_STRUCTURE = Structure((), ())
 
@@ -207,6 +217,7 @@ class Graph:
 
     `structure` follows from the calls and buffers: `replace` keeps it where they stay and makes a new one
     where they change. `derived` holds what `once_per_graph` functions returned; a changed graph starts empty.
+    A graph that was derived from shallower ones (`depth.deepen`) has them in `repeats`, a changed one not.
     """
 
     specs: tuple[Spec, ...]
@@ -225,6 +236,7 @@ class Graph:
     derived: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    repeats: Repeats | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.structure.calls is not self.calls or self.structure.buffers is not self.buffers:
@@ -303,6 +315,19 @@ def once_per_graph(derive: Callable[[Graph], Derived]) -> Callable[[Graph], Deri
         if derive not in graph.derived:
             graph.derived[derive] = derive(graph)
         result: Derived = graph.derived[derive]
+        return result
+
+    return remembered
+
+
+def once_per_structure(derive: Callable[[Structure], Derived]) -> Callable[[Structure], Derived]:
+    """The same for a function of a structure: it runs once for the graphs of a family."""
+
+    @wraps(derive)
+    def remembered(structure: Structure) -> Derived:
+        if derive not in structure.derived:
+            structure.derived[derive] = derive(structure)
+        result: Derived = structure.derived[derive]
         return result
 
     return remembered

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.plain_allocator import simulate_plainly
 
 from foretrain.prediction.memory.allocator import (
+    EMPTY_CACHE,
     FREE,
     RELEASE,
     Event,
+    StepEvents,
+    one_step,
     peak_requested_bytes,
     rounded_bytes,
     simulate,
+    simulate_steps,
 )
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -19,6 +25,10 @@ KIB, MIB = 1 << 10, 1 << 20
 
 def reserved(*events: Event) -> int:
     return simulate(events).peak_reserved_bytes
+
+
+def requested(events: list[Event]) -> int:
+    return peak_requested_bytes(*one_step(events))
 
 
 def test_requests_are_rounded_to_512_bytes() -> None:
@@ -87,12 +97,12 @@ def test_under_pressure_the_cache_is_given_back_first() -> None:
     assert simulate(events, capacity_bytes=59 * MIB).failed_at == 3
 
 
-def test_live_at_peak_is_what_was_asked_for_when_most_was_last_allocated() -> None:
+def test_live_at_peak_is_what_was_held_when_most_was_last_allocated() -> None:
     once: list[Event] = [(0, 20 * MIB), (1, 30 * MIB + 1), (0, FREE), (2, 10 * MIB), (2, FREE)]
     footprint = simulate(once)
     assert footprint.peak_reserved_bytes == 52 * MIB
-    assert footprint.live_at_peak == {0: 20 * MIB, 1: 30 * MIB + 1}
-    assert simulate([*once, (3, 20 * MIB)]).live_at_peak == {1: 30 * MIB + 1, 3: 20 * MIB}
+    assert footprint.live_at_peak == (0, 1)
+    assert simulate([*once, (3, 20 * MIB)]).live_at_peak == (1, 3)
 
 
 @st.composite
@@ -118,13 +128,13 @@ def test_reserved_covers_allocated_covers_what_is_live(events: list[Event]) -> N
         live += size if size != FREE else -sizes[key]
         sizes[key] = size
         peak_live = max(peak_live, live)
-    assert footprint.peak_reserved_bytes >= footprint.peak_allocated_bytes >= peak_requested_bytes(events)
-    assert peak_requested_bytes(events) >= peak_live
+    assert footprint.peak_reserved_bytes >= footprint.peak_allocated_bytes >= requested(events)
+    assert requested(events) >= peak_live
     assert footprint.peak_reserved_bytes % (2 * MIB) == 0
 
 
 def test_requested_bytes_by_hand() -> None:
-    assert peak_requested_bytes([(0, 513), (1, 1), (0, FREE), (2, 512), (0, RELEASE)]) == 1024 + 512
+    assert requested([(0, 513), (1, 1), (0, FREE), (2, 512), (0, RELEASE)]) == 1024 + 512
 
 
 @given(histories())
@@ -140,4 +150,40 @@ def test_a_capacity_of_the_peak_is_enough_and_results_repeat(events: list[Event]
     footprint = simulate(events)
     assert simulate(events) == footprint
     assert simulate(events, footprint.peak_reserved_bytes).failed_at is None
-    assert simulate(events, peak_requested_bytes(events) - 1).failed_at is not None
+    assert simulate(events, requested(events) - 1).failed_at is not None
+
+
+SIZES = (0, 1, 700, MIB, MIB + 1, 9 * MIB, 10 * MIB, 12 * MIB + 1, 31 * MIB)
+
+
+@st.composite
+def training(draw: st.DrawFn) -> tuple[list[int], list[list[int]]]:
+    """Sizes and steps: allocations, frees of what is live or not, a cache emptied; steps may repeat."""
+    sizes = draw(st.lists(st.sampled_from(SIZES) | st.integers(0, 64 * MIB), min_size=1, max_size=12))
+    count = len(sizes)
+    event = st.integers(-count, count - 1) | st.just(EMPTY_CACHE)
+    some, others = (draw(st.lists(event, max_size=30)) for _ in range(2))
+    emptied = [*range(-count, 0)]
+    return sizes, draw(st.lists(st.sampled_from([some, others, [*some, *emptied]]), min_size=1, max_size=5))
+
+
+@given(training(), st.none() | st.integers(0, 500))
+def test_steps_take_what_they_take_event_by_event(
+    given_steps: tuple[list[int], list[list[int]]], mebibytes: int | None
+) -> None:
+    """As the plain implementation has it: no shortcut changes a byte."""
+    sizes, steps = given_steps
+    capacity = None if mebibytes is None else mebibytes * MIB
+    events = [
+        (0, RELEASE) if event == EMPTY_CACHE else (event, sizes[event]) if event >= 0 else (~event, FREE)
+        for step in steps
+        for event in step
+    ]
+    arrays = StepEvents(len(sizes), tuple(np.array(step, np.int64) for step in steps))
+    assert simulate_steps(arrays, np.array(sizes), capacity) == simulate_plainly(events, capacity)
+
+
+@given(histories(), st.none() | st.integers(0, 500))
+def test_a_history_takes_what_it_takes_event_by_event(events: list[Event], mebibytes: int | None) -> None:
+    capacity = None if mebibytes is None else mebibytes * MIB
+    assert simulate(events, capacity) == simulate_plainly(events, capacity)

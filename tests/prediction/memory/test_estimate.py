@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
@@ -14,8 +13,9 @@ from torch import nn
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device, device
+from foretrain.facts.sheets import Sheet
 from foretrain.prediction.memory import estimate
-from foretrain.prediction.memory.allocator import Event, Footprint, simulate
+from foretrain.prediction.memory.allocator import Footprint, Integers, StepEvents, simulate_steps
 from foretrain.prediction.memory.estimate import (
     CommunicatorSize,
     ContextSize,
@@ -191,8 +191,7 @@ def test_checkpointing_saves_activations(a100: Device, bare: MemoryCalibration) 
 def test_convolutions_transpose_channels_first_tensors() -> None:
     tensors = 2 * 4 * 16 * 16 * 4 + 2 * 8 * 16 * 16 * 4 + 8 * 4 * 3 * 3 * 4
     forward, backward = convolution_workspaces(convnet()).values()
-    assert forward == (tensors,)
-    assert backward == (tensors,)  # the gradient of the weight; the input needs none
+    assert forward == backward == tensors
     assert convolution_workspaces(convnet(channels_last=True)) == {}
     assert convolution_workspaces(convnet(kernel=1)) == {}
     assert len(tuned_calls(convnet())) == 2
@@ -248,11 +247,11 @@ def test_few_batches_are_simulated_to_find_the_largest(monkeypatch: pytest.Monke
     small = replace(device("a100-sxm-40gb"), sheet=device("gtx1060-6gb").sheet)
     simulated, tried = [], []
 
-    def counted(events: Iterable[Event], capacity_bytes: float | None = None) -> Footprint:
+    def counted(steps: StepEvents, sizes: Integers, capacity_bytes: float | None = None) -> Footprint:
         simulated.append(capacity_bytes)
-        return simulate(events, capacity_bytes)
+        return simulate_steps(steps, sizes, capacity_bytes)
 
-    monkeypatch.setattr(estimate, "simulate", counted)
+    monkeypatch.setattr(estimate, "simulate_steps", counted)
 
     def graph_at(size: int) -> Graph:
         tried.append(size)
@@ -293,7 +292,7 @@ def with_memory(of: Device, size: float) -> Device:
     facts = tuple(
         replace(fact, value=size) if fact.quantity == "memory_bytes" else fact for fact in of.sheet.facts
     )
-    return replace(of, sheet=replace(of.sheet, facts=facts))
+    return replace(of, sheet=Sheet(of.sheet.subject, facts))
 
 
 def test_a_step_that_fits_is_not_estimated_larger_than_the_device() -> None:

@@ -22,8 +22,7 @@ def graph(specs: tuple[Spec, ...], calls: tuple[Call, ...], buffers: tuple[Buffe
 
 def unused_bytes(of: Graph) -> int:
     """Gradients beside the FP32 ones of the parameters."""
-    lasting = tensor_lifetimes(of, MemoryOptions(), 0).resident
-    held = sum(each.bytes for each in lasting if each.part is MemoryUse.GRADIENTS)
+    held = tensor_lifetimes(of, MemoryOptions(), 0).resident.bytes_of(MemoryUse.GRADIENTS)
     return held - sum(of.buffer_bytes(i) for i, each in enumerate(of.buffers) if each.role is Role.GRADIENT)
 
 
@@ -69,7 +68,8 @@ def loss_graph(part: str) -> Graph:
 
 
 def lives(of: Graph) -> list[tuple[int, int, int]]:
-    return [(each.bytes, each.start, each.end) for each in tensor_lifetimes(of, MemoryOptions(), 0).passing]
+    passing = tensor_lifetimes(of, MemoryOptions(), 0).passing
+    return list(zip(passing.bytes.tolist(), passing.starts.tolist(), passing.ends.tolist(), strict=True))
 
 
 def test_a_fused_loss_holds_logits_until_their_gradient_takes_their_place() -> None:

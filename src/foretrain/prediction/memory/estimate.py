@@ -2,19 +2,18 @@
 
     memory = framework context + communicators + peak of the memory reserved by the caching allocator
 
-The first steps of training are simulated; later ones repeat the last of them. In the first step there is no
-optimizer state while activations are allocated and freed; the state is then allocated from cached memory, so
-that the activations of the next step no longer fit the gaps. The parts of the estimate are those of the peak
-of allocated memory; reserved memory beyond it is rounding and fragmentation.
+The first steps of training are simulated (`first_steps`); later ones repeat the last of them. The parts of
+the estimate are those of the peak of allocated memory; reserved memory beyond it is rounding and
+fragmentation.
 
 Context, communicators and spread are measured (`facts/data/calibrations/memory.toml`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from statistics import geometric_mean
 from typing import Any
 
@@ -28,15 +27,13 @@ from foretrain.facts.frameworks import frameworks
 from foretrain.facts.sheets import FactKind
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.memory.allocator import (
-    FREE,
-    RELEASE,
-    Event,
     Footprint,
     peak_requested_bytes,
     simulate,
+    simulate_steps,
 )
+from foretrain.prediction.memory.first_steps import Timetable, exchange_steps, first_steps
 from foretrain.prediction.memory.lifetimes import (
-    Allocation,
     MemoryUse,
     TensorLifetimes,
     tensor_lifetimes,
@@ -46,7 +43,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, group_along
 from foretrain.prediction.strategies.strategy import active_strategies, is_single_process
 from foretrain.probability import probability_within
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.graph import Graph, once_per_graph
 
 _FILE = "memory.toml"
 
@@ -159,9 +156,6 @@ def spread_between(sources: Sequence[tuple[float, float, int]], source: str) -> 
     return MemorySpread(geometric_mean(low), geometric_mean(high), source, sum(samples))
 
 
-STEPS = 3
-"""Simulated steps: without optimizer state, with new state, steady."""
-
 _RAW_SHARE = 4
 """Size of the 4-byte floats of a batch over that of the raw bytes that a loader copies."""
 
@@ -190,42 +184,103 @@ class MemoryEstimate:
         return self.estimate.value
 
 
-_NO_EXCHANGES = Footprint(0, 0, {})
+_NO_EXCHANGES = Footprint(0, 0, ())
 
 
 @dataclass(frozen=True, eq=False)
-class _Steps:
+class _Allocations:
+    """What the first steps of training allocate on any device; each quantity is simulated once."""
+
+    main: Timetable
+    exchanges: Timetable | None
+    exchanged: Footprint
+    paged_bytes: int
+    loader_bytes: int
+
+    def simulate(self, room_bytes: float | None = None) -> Footprint:
+        """The footprint on the main stream, in limited room."""
+        return simulate_steps(self.main.steps, self.main.sizes, room_bytes)
+
+    @cached_property
+    def peak(self) -> Footprint:
+        """The footprint in unlimited room."""
+        return self.simulate()
+
+    @cached_property
+    def requested_bytes(self) -> int:
+        """The peak of the tensors alone, without gaps between them."""
+        return peak_requested_bytes(self.main.steps, self.main.sizes)
+
+    @cached_property
+    def needed_bytes(self) -> float:
+        """The least room in which the steps run, by bisection between what is allocated and reserved."""
+        low, high = float(self.peak.peak_allocated_bytes), float(self.peak.peak_reserved_bytes)
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            runs = self.simulate(middle).failed_at is None
+            low, high = (low, middle) if runs else (middle, high)
+        return high
+
+
+@once_per_graph
+def _known_allocations(graph: Graph) -> dict[tuple[MemoryOptions, int], _Allocations]:
+    """The allocations of a graph by options and workspace of cuBLAS: those that were simulated last."""
+    del graph
+    return {}
+
+
+def _allocations(graph: Graph, options: MemoryOptions, workspace_bytes: int) -> _Allocations:
+    known, key = _known_allocations(graph), (replace(options, communicator_bytes=0), workspace_bytes)
+    if key not in known:
+        if len(known) >= _OPTIONS_KEPT:
+            del known[next(iter(known))]
+        lifetimes = tensor_lifetimes(graph, options, workspace_bytes)
+        exchanges = exchange_steps(lifetimes) if len(lifetimes.communication) else None
+        known[key] = _Allocations(
+            main=first_steps(lifetimes, options),
+            exchanges=exchanges,
+            exchanged=simulate_steps(exchanges.steps, exchanges.sizes) if exchanges else _NO_EXCHANGES,
+            paged_bytes=lifetimes.paged_bytes,
+            loader_bytes=_loader_bytes(lifetimes, options),
+        )
+    return known[key]
+
+
+@dataclass(frozen=True, eq=False)
+class _FirstSteps:
     """The first steps of training on one device, ready to be simulated.
 
     `outside_bytes` are held outside the allocator of the main stream: the context, communicators, what
     loaders keep, and what exchanges reserve. `capacity_bytes` is what a process can use of the device.
     """
 
-    lifetimes: TensorLifetimes
-    events: list[Event]
-    part_of: list[MemoryUse]
-    exchanged: Footprint
-    loader_bytes: int
+    allocations: _Allocations
     context_bytes: float
     communicator_bytes: int
     capacity_bytes: float
 
     @property
     def outside_bytes(self) -> float:
-        return self.context_bytes + self.communicator_bytes + self.exchanged.peak_reserved_bytes
+        exchanged = self.allocations.exchanged.peak_reserved_bytes
+        return self.context_bytes + self.communicator_bytes + exchanged
+
+    @property
+    def room_bytes(self) -> float:
+        """What the device leaves to the allocator."""
+        return self.capacity_bytes - self.outside_bytes
+
+    def may_fit(self) -> bool:
+        """Whether the tensors alone, without gaps between them, fit the capacity."""
+        return self.allocations.requested_bytes <= self.room_bytes
 
 
-def _steps(graph: Graph, device: Device, options: MemoryOptions, calibration: MemoryCalibration) -> _Steps:
-    lifetimes = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
-    events, part_of = step_events(lifetimes, options)
-    loader = _loader_bytes(lifetimes, options)
-    return _Steps(
-        lifetimes=lifetimes,
-        events=events,
-        part_of=part_of,
-        exchanged=simulate(_communication_events(lifetimes)) if lifetimes.communication else _NO_EXCHANGES,
-        loader_bytes=loader,
-        context_bytes=context_bytes(graph, device, calibration) + loader,
+def _first_steps(
+    graph: Graph, device: Device, options: MemoryOptions, calibration: MemoryCalibration
+) -> _FirstSteps:
+    allocations = _allocations(graph, options, calibration.cublas_workspace_bytes(device.generation))
+    return _FirstSteps(
+        allocations=allocations,
+        context_bytes=context_bytes(graph, device, calibration) + allocations.loader_bytes,
         communicator_bytes=options.communicator_bytes if device.is_gpu else 0,
         capacity_bytes=device.memory_bytes * calibration.usable_share,
     )
@@ -239,28 +294,27 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """The memory that one device needs for the training step `graph`."""
     calibration = calibration or memory_calibration()
-    steps = _steps(graph, device, options or MemoryOptions(), calibration)
-    outside, capacity, exchanged = steps.outside_bytes, steps.capacity_bytes, steps.exchanged
-    peak = simulate(steps.events)
+    steps = _first_steps(graph, device, options or MemoryOptions(), calibration)
+    outside, capacity, allocations = steps.outside_bytes, steps.capacity_bytes, steps.allocations
+    exchanged, peak = allocations.exchanged, allocations.peak
     least, most = outside + peak.peak_allocated_bytes, outside + peak.peak_reserved_bytes
     fits = most <= capacity
-    if not fits and peak_requested_bytes(steps.events) <= capacity - outside:
-        tight = simulate(steps.events, capacity - outside)
+    if not fits and steps.may_fit():
+        tight = allocations.simulate(steps.room_bytes)
         fits = tight.failed_at is None
         peak = tight if fits else peak
-    sizes = dict.fromkeys(MemoryUse, 0.0)
-    for key, size in peak.live_at_peak.items():
-        sizes[steps.part_of[key]] += size
-    for key, size in exchanged.live_at_peak.items():
-        sizes[steps.lifetimes.communication[key].part] += size
+    by_use = allocations.main.bytes_by_use(peak)
+    if allocations.exchanges is not None:
+        by_use += allocations.exchanges.bytes_by_use(exchanged)
+    sizes = dict(zip(MemoryUse, by_use.tolist(), strict=True))
     reserved = peak.peak_reserved_bytes + exchanged.peak_reserved_bytes
     sizes[MemoryUse.FRAGMENTATION] = reserved - sum(sizes.values())
-    paged = steps.lifetimes.paged_bytes
+    paged = allocations.paged_bytes
     resident = min(float(paged), max(0.0, capacity - outside - peak.peak_reserved_bytes))
     sizes[MemoryUse.OPTIMIZER_STATE] += resident
     sizes[MemoryUse.COMMUNICATORS] = float(steps.communicator_bytes)
     return MemoryEstimate(
-        _estimate(sizes, steps.loader_bytes, steps.context_bytes, calibration, device),
+        _estimate(sizes, allocations.loader_bytes, steps.context_bytes, calibration, device),
         capacity,
         fits,
         peak.peak_allocated_bytes + exchanged.peak_allocated_bytes,
@@ -272,9 +326,8 @@ def estimate_memory(
 
 def fits_memory(graph: Graph, device: Device, options: MemoryOptions | None = None) -> bool:
     """Whether a step runs in the memory of a device: that of `estimate_memory`, in at most one simulation."""
-    steps = _steps(graph, device, options or MemoryOptions(), memory_calibration())
-    room = steps.capacity_bytes - steps.outside_bytes
-    return peak_requested_bytes(steps.events) <= room and simulate(steps.events, room).failed_at is None
+    steps = _first_steps(graph, device, options or MemoryOptions(), memory_calibration())
+    return steps.may_fit() and steps.allocations.simulate(steps.room_bytes).failed_at is None
 
 
 def out_of_memory_probability(
@@ -291,8 +344,8 @@ def out_of_memory_probability(
     if capacity < estimate.least_bytes / _CERTAIN:
         needed = estimate.least_bytes
     elif capacity <= _CERTAIN * estimate.most_bytes:
-        steps = _steps(graph, device, options or MemoryOptions(), memory_calibration())
-        needed = _needed_bytes(steps, estimate.least_bytes, estimate.most_bytes)
+        steps = _first_steps(graph, device, options or MemoryOptions(), memory_calibration())
+        needed = steps.outside_bytes + steps.allocations.needed_bytes
     return chance_to_exceed(capacity, needed)
 
 
@@ -306,30 +359,8 @@ def chance_to_exceed(capacity_bytes: float, needed_bytes: float) -> float:
 _CERTAIN = 1.5
 """Where capacity and needs differ by this factor, how well the allocator does with less does not matter."""
 _BISECTIONS = 5  # each runs the allocator once: the bounds end 1/32 as far apart
-
-
-def _needed_bytes(steps: _Steps, low: float, high: float) -> float:
-    """The least memory of a device in which the steps run, by bisection between two bounds."""
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        runs = simulate(steps.events, middle - steps.outside_bytes).failed_at is None
-        low, high = (low, middle) if runs else (middle, high)
-    return high
-
-
-def _communication_events(lifetimes: TensorLifetimes) -> list[Event]:
-    """The allocations of a step on the streams of exchanges, by their index in `communication`.
-
-    PyTorch's allocator returns a block to the stream it was allocated on, so that gathered parameters and
-    activations do not fragment each other.
-    """
-    starts: dict[int, list[Event]] = {}
-    ends: dict[int, list[Event]] = {}
-    for key, allocation in enumerate(lifetimes.communication):
-        starts.setdefault(allocation.start, []).append((key, allocation.bytes))
-        ends.setdefault(allocation.end, []).append((key, FREE))
-    calls = sorted({*starts, *ends})
-    return [event for call in calls for event in (*starts.get(call, ()), *ends.get(call, ()))]
+_OPTIONS_KEPT = 6
+"""Options of which a graph keeps its allocations."""
 
 
 def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = None) -> float:
@@ -337,21 +368,16 @@ def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = Non
     options, calibration = options or MemoryOptions(), memory_calibration()
     lifetimes = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
     lasting = (lifetimes.resident, lifetimes.state, lifetimes.inputs, lifetimes.handles)
-    held = sum(allocation.bytes for allocations in lasting for allocation in allocations)
-    change = np.zeros(lifetimes.calls + 3)
-    passing = [*lifetimes.passing, *lifetimes.communication, *lifetimes.gradients]
+    held = sum(int(group.bytes.sum()) for group in lasting)
+    gradients = lifetimes.gradients
     if options.keep_gradients:
-        held += sum(
-            allocation.bytes for allocation in lifetimes.gradients if allocation.end >= lifetimes.calls
-        )
-        passing = [
-            allocation
-            for allocation in passing
-            if allocation.part is not MemoryUse.GRADIENTS or allocation.end < lifetimes.calls
-        ]
-    for allocation in passing:
-        change[allocation.start + 1] += allocation.bytes
-        change[min(allocation.end, lifetimes.calls) + 2] -= allocation.bytes
+        stays = gradients.ends >= lifetimes.calls
+        held += int(gradients.bytes[stays].sum())
+        gradients = gradients[~stays]
+    change = np.zeros(lifetimes.calls + 3)
+    for group in (lifetimes.passing, lifetimes.communication, gradients):
+        np.add.at(change, group.starts + 1, group.bytes)
+        np.subtract.at(change, np.minimum(group.ends, lifetimes.calls) + 2, group.bytes)
     return context_bytes(graph, device, calibration) + held + float(np.cumsum(change).max(initial=0.0))
 
 
@@ -382,83 +408,6 @@ def _estimate(
     )
 
 
-def step_events(
-    lifetimes: TensorLifetimes, options: MemoryOptions, steps: int = STEPS
-) -> tuple[list[Event], list[MemoryUse]]:
-    """The first steps of training as allocator events, and the part of each key."""
-    schedule = _AllocationSchedule(lifetimes, options)
-    events: list[Event] = [(key, allocation.bytes) for key, allocation in schedule.resident]
-    for step in range(steps):
-        events.extend(schedule.step(step))
-    return events, schedule.part_of
-
-
-class _AllocationSchedule:
-    """The keys of all allocations, and the events of each step."""
-
-    def __init__(self, lifetimes: TensorLifetimes, options: MemoryOptions) -> None:
-        self._lifetimes = lifetimes
-        self._loads = options.prefetching_loaders == 0
-        self.part_of: list[MemoryUse] = []
-        self.resident = self._keyed(lifetimes.resident)
-        self._state = self._keyed(lifetimes.state)
-        self._inputs = (self._keyed(lifetimes.inputs), self._keyed(lifetimes.inputs))
-        self._handles = self._keyed(lifetimes.handles)
-        passing, gradients = self._keyed(lifetimes.passing), self._keyed(lifetimes.gradients)
-        lasting = [(key, allocation) for key, allocation in gradients if allocation.end >= lifetimes.calls]
-        self._first = _Calls([*passing, *gradients], stay=lasting if options.keep_gradients else ())
-        self._later = self._first
-        if options.keep_gradients:  # new gradients are added to the kept ones and freed immediately
-            added = tuple(allocation._replace(end=allocation.start + 1) for _, allocation in lasting)
-            reduced = [(key, allocation) for key, allocation in gradients if allocation.end < lifetimes.calls]
-            self._later = _Calls([*passing, *reduced, *self._keyed(added)])
-
-    def _keyed(self, allocations: tuple[Allocation, ...]) -> list[tuple[int, Allocation]]:
-        first = len(self.part_of)
-        self.part_of.extend(allocation.part for allocation in allocations)
-        return list(enumerate(allocations, start=first))
-
-    def step(self, step: int) -> list[Event]:
-        """The events of one step, the first being 0."""
-        events: list[Event] = []
-        if self._loads:
-            events.extend((key, allocation.bytes) for key, allocation in self._inputs[step % 2])
-            events.extend((key, FREE) for key, _ in self._inputs[(step + 1) % 2])
-        calls = self._later if step else self._first
-        once = {} if step else self._only_once()
-        for call in range(self._lifetimes.calls + 1):
-            for by_call in (once, calls.starts, calls.ends):
-                if call in by_call:
-                    events += by_call[call]
-        return events
-
-    def _only_once(self) -> dict[int, list[Event]]:
-        """Events of the first step only, by the call they precede."""
-        once: dict[int, list[Event]] = {}
-        for key, allocation in self._handles:
-            once.setdefault(allocation.start, []).append((key, allocation.bytes))
-        state = [(key, allocation.bytes) for key, allocation in self._state]
-        once.setdefault(self._lifetimes.optimizer_start, []).extend(state)
-        for call in self._lifetimes.tuned:
-            once.setdefault(call, []).append((0, RELEASE))
-        return once
-
-
-class _Calls:
-    """Events by the call they precede (`starts`) or follow (`ends`); allocations in `stay` never end."""
-
-    def __init__(
-        self, allocations: Iterable[tuple[int, Allocation]], stay: Iterable[tuple[int, Allocation]] = ()
-    ) -> None:
-        self.starts: dict[int, list[Event]] = {}
-        self.ends: dict[int, list[Event]] = {}
-        staying = {key for key, _ in stay}
-        for key, allocation in allocations:
-            self.starts.setdefault(allocation.start, []).append((key, allocation.bytes))
-            if key not in staying:
-                self.ends.setdefault(allocation.end, []).append((key, FREE))
-
-
 def _loader_bytes(lifetimes: TensorLifetimes, options: MemoryOptions) -> int:
     """Batches that loaders keep on separate streams, whose memory other streams cannot reuse.
 
@@ -466,7 +415,7 @@ def _loader_bytes(lifetimes: TensorLifetimes, options: MemoryOptions) -> int:
     """
     if not options.prefetching_loaders:
         return 0
-    batch = sum(allocation.bytes for allocation in lifetimes.inputs)
+    batch = int(lifetimes.inputs.bytes.sum())
     alive = simulate([(0, batch), (1, batch), (2, batch // _RAW_SHARE), (3, batch)])
     return options.prefetching_loaders * alive.peak_reserved_bytes
 
@@ -541,19 +490,23 @@ def largest_batch(
     options: MemoryOptions | None = None,
     most: int = LARGEST,
     start: int = 1,
+    known: dict[int, bool] | None = None,
 ) -> int:
     """The largest batch per device that fits, by doubling and bisection; 0 if one sample does not fit.
 
     The search begins near `start`, because a model with batch norm may not take a batch of one, and tries
     powers of two from there, up or down: memory is not quite monotone in the batch, and a bisection between
-    other batches would make the result depend on `start`.
+    other batches would make the result depend on `start`. `known`, if given, remembers which batches fit.
     """
     if most < 1:
         raise InvalidRequest(f"the largest batch to try must be at least 1, got {most}")
 
-    @cache
+    remembered = {} if known is None else known
+
     def fits(batch: int) -> bool:
-        return fits_memory(graph_at(batch), device, options)
+        if batch not in remembered:
+            remembered[batch] = fits_memory(graph_at(batch), device, options)
+        return remembered[batch]
 
     high = 1 << (min(start, most).bit_length() - 1)
     while high > 1 and not fits(high):

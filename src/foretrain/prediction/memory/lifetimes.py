@@ -10,21 +10,37 @@ the forward pass and the autograd thread have one handle each. Those of cuDNN ar
 kernels for convolutions larger than 1×1 work on channels-last data and first transpose channels-first input,
 weight and output into a workspace, which is freed after the call. Depthwise convolutions run in PyTorch's own
 kernels, grouped and 1×1 ones in kernels that need almost none.
+
+Allocations are columns of numbers. What does not depend on the sizes of tensors is derived once for a family
+of graphs (`_Wiring`), so that another batch size takes a few operations on columns.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from foretrain.prediction.strategies.division.shapes import owners_of_states
+import numpy as np
+from numpy.typing import NDArray
+
+from foretrain.prediction.memory.allocator import Integers
 from foretrain.prediction.strategies.program import MemoryOptions, is_of_expert, unit_of
 from foretrain.prediction.strategies.sharded import gather_units
 from foretrain.workloads.executed import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
-from foretrain.workloads.graph import Call, Graph, Nature, Phase, Role, Spec
+from foretrain.workloads.graph import (
+    Call,
+    Graph,
+    Nature,
+    Phase,
+    Role,
+    Spec,
+    Structure,
+    once_per_graph,
+    once_per_structure,
+)
 from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM, is_paged
 
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
@@ -32,32 +48,39 @@ _FORWARD, _BACKWARD = "aten.convolution", "aten.convolution_backward"
 
 
 class Convolution(NamedTuple):
-    """The tensors of a convolution call, from the view of the forward pass."""
+    """A convolution call, and the specs of its tensors from the view of the forward pass."""
 
-    input: Spec
-    weight: Spec
-    output: Spec
-    groups: int
-
-    @property
-    def depthwise(self) -> bool:
-        """One input channel per group."""
-        return self.groups > 1 and self.weight.shape[1] == 1
+    place: int
+    call: Call
+    input: int
+    weight: int
+    output: int
 
     @property
-    def pointwise(self) -> bool:
-        """A kernel of size one."""
-        return all(size == 1 for size in self.weight.shape[2:])
+    def groups(self) -> int:
+        """Groups of channels that are convolved apart."""
+        return int(self.call.settings["groups"])
 
 
-def convolution_workspaces(graph: Graph) -> Mapping[int, tuple[int, ...]]:
-    """Workspace bytes of each convolution call: one entry forward, one for each gradient."""
+@once_per_structure
+def _convolutions(structure: Structure) -> tuple[Convolution, ...]:
+    convolutions = []
+    for index, call in enumerate(structure.calls):
+        if call.name == _FORWARD:
+            convolutions.append(Convolution(index, call, call.inputs[0], call.inputs[1], call.outputs[0]))
+        elif call.name == _BACKWARD:
+            convolutions.append(Convolution(index, call, call.inputs[1], call.inputs[2], call.inputs[0]))
+    return tuple(convolutions)
+
+
+def convolution_workspaces(graph: Graph) -> Mapping[int, int]:
+    """Workspace bytes of each convolution call that needs one: input, weight and output, transposed."""
     if graph.options.channels_last:
         return {}
     return {
-        index: (transposed,) * _kernels(call)
-        for index, call, convolution in _convolutions(graph)
-        if (transposed := _transposed_bytes(convolution)) > 0
+        each.place: sum(graph.specs[spec].bytes for spec in (each.input, each.weight, each.output))
+        for each in _convolutions(graph.structure)
+        if each.groups == 1 and any(size > 1 for size in graph.specs[each.weight].shape[2:])
     }
 
 
@@ -67,46 +90,30 @@ def tuned_calls(graph: Graph) -> frozenset[int]:
     After tuning a call, PyTorch empties the allocator's cache (Conv_v8.cpp).
     """
     first: dict[tuple[object, ...], int] = {}
-    for index, call, convolution in _convolutions(graph):
-        if not convolution.depthwise:
-            first.setdefault((call.name, call.inputs, repr(call.settings)), index)
+    for each in _convolutions(graph.structure):
+        is_depthwise = each.groups > 1 and graph.specs[each.weight].shape[1] == 1
+        if not is_depthwise:
+            first.setdefault((each.call.name, each.call.inputs, repr(each.call.settings)), each.place)
     return frozenset(first.values())
 
 
-def first_products(graph: Graph) -> tuple[int, ...]:
-    """The calls at which cuBLAS allocates its workspaces: the first products forward and backward."""
+@once_per_structure
+def _first_products(structure: Structure) -> tuple[int, ...]:
     first: dict[Phase, int] = {}
-    for index, call in enumerate(graph.calls):
+    for index, call in enumerate(structure.calls):
         if call.name in _PRODUCTS and call.phase is not Phase.OPTIMIZER:
             first.setdefault(call.phase, index)
     return tuple(first.values())
 
 
+def first_products(graph: Graph) -> tuple[int, ...]:
+    """The calls at which cuBLAS allocates its workspaces: the first products forward and backward."""
+    return _first_products(graph.structure)
+
+
 def uses_convolutions(graph: Graph) -> bool:
     """Whether the step loads cuDNN's convolution kernels."""
-    return any(call.name == _FORWARD for call in graph.calls)
-
-
-def _transposed_bytes(convolution: Convolution) -> int:
-    if convolution.groups > 1 or convolution.pointwise:
-        return 0
-    return convolution.input.bytes + convolution.weight.bytes + convolution.output.bytes
-
-
-def _kernels(call: Call) -> int:
-    return 1 if call.name == _FORWARD else sum(map(bool, call.settings.get("output_mask", (True, True))[:2]))
-
-
-def _convolutions(graph: Graph) -> Iterator[tuple[int, Call, Convolution]]:
-    for index, call in enumerate(graph.calls):
-        if call.name == _FORWARD:
-            operands = (call.inputs[0], call.inputs[1], call.outputs[0])
-        elif call.name == _BACKWARD:
-            operands = (call.inputs[1], call.inputs[2], call.inputs[0])
-        else:
-            continue
-        source, weight, target = (graph.specs[operand] for operand in operands)
-        yield index, call, Convolution(source, weight, target, call.settings["groups"])
+    return any(each.call.name == _FORWARD for each in _convolutions(graph.structure))
 
 
 class MemoryUse(StrEnum):
@@ -131,45 +138,77 @@ class MemoryUse(StrEnum):
     FRAGMENTATION = "allocator rounding and fragmentation"
 
 
-class Allocation(NamedTuple):
-    """An allocation of a part, and the calls of a step it lives through.
-
-    Parameters, gradients and optimizer state may be divided over `shards` devices.
-    """
-
-    part: MemoryUse
-    bytes: int
-    start: int = -1
-    end: int = -1
-    shards: int = 1
+USES = tuple(MemoryUse)
+"""Columns hold the index of a use in here."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Allocations:
+    """Allocations in columns: their use, their size, the first and the last call they live through."""
+
+    uses: Integers
+    bytes: Integers
+    starts: Integers
+    ends: Integers
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    def __getitem__(self, chosen: Integers | NDArray[np.bool_]) -> Allocations:
+        return Allocations(self.uses[chosen], self.bytes[chosen], self.starts[chosen], self.ends[chosen])
+
+    def bytes_of(self, use: MemoryUse) -> int:
+        """Bytes of one use."""
+        return int(self.bytes[self.uses == USES.index(use)].sum())
+
+
+_Numbers = int | Sequence[int] | Integers
+
+
+def _allocate(use: MemoryUse, sizes: _Numbers, starts: _Numbers = -1, ends: _Numbers = -1) -> Allocations:
+    """Allocations of one use; a size, start or end given once holds for all of them."""
+    columns = np.broadcast_arrays(
+        *(np.atleast_1d(np.asarray(each, np.int64)) for each in (sizes, starts, ends))
+    )
+    return Allocations(np.full(len(columns[0]), USES.index(use)), *columns)
+
+
+def _join(groups: Sequence[Allocations]) -> Allocations:
+    return Allocations(
+        np.concatenate([group.uses for group in groups]),
+        np.concatenate([group.bytes for group in groups]),
+        np.concatenate([group.starts for group in groups]),
+        np.concatenate([group.ends for group in groups]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class TensorLifetimes:
     """All allocations by their lifetime.
 
     `resident`: from before the first step. `state`: from the first optimizer step. `inputs`: from before a
-    step until the next inputs have arrived. `passing`: from call `start` to call `end` of every step.
+    step until the next inputs have arrived. `passing`: from their first to their last call of every step.
     `communication`: the same, on the streams of exchanges, whose memory other streams cannot reuse.
-    `gradients`: the same, but they stay until zeroed if `end` is the number of calls. `handles` are the calls
-    at which a library allocates a permanent workspace, `tuned` those after which the cache is emptied once.
-    `paged_bytes` are of optimizer state that the driver moves to the host where the device runs short.
+    `gradients`: the same, but they stay until zeroed if they end with the number of calls. `handles` are
+    permanent workspaces that a library allocates at a call, `tuned` the calls after which the cache is
+    emptied once. `paged_bytes` are of optimizer state that the driver moves to the host where the device runs
+    short.
     """
 
     calls: int
     optimizer_start: int
-    resident: tuple[Allocation, ...]
-    state: tuple[Allocation, ...]
-    inputs: tuple[Allocation, ...]
-    passing: tuple[Allocation, ...]
-    communication: tuple[Allocation, ...]
-    gradients: tuple[Allocation, ...]
-    handles: tuple[Allocation, ...]
+    resident: Allocations
+    state: Allocations
+    inputs: Allocations
+    passing: Allocations
+    communication: Allocations
+    gradients: Allocations
+    handles: Allocations
     tuned: frozenset[int]
     paged_bytes: int = 0
 
 
-_PART_OF_ROLE = {
+_USE_OF_ROLE = {
     Role.PARAMETER: MemoryUse.PARAMETERS,
     Role.MODULE_BUFFER: MemoryUse.PARAMETERS,
     Role.INPUT: MemoryUse.INPUTS,
@@ -181,135 +220,210 @@ _PART_OF_ROLE = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class _Wiring:
+    """What follows from calls and buffers, whatever the sizes of tensors.
+
+    `uses`, `specs`, `born`, `dies` and `of_expert` are columns over all buffers, `roles` the buffers of each
+    role. The first `forward` calls are the forward pass; `loss` are the calls of a fused loss; `added` are
+    the specs of the weights of each product that adds to gradients, each combination once.
+    """
+
+    uses: Integers
+    specs: Integers
+    born: Integers
+    dies: Integers
+    of_expert: NDArray[np.bool_]
+    roles: Mapping[Role, Integers]
+    forward: int
+    optimizer_start: int
+    loss: tuple[int, ...]
+    added: tuple[tuple[int, ...], ...]
+
+
+@once_per_structure
+def _wiring(structure: Structure) -> _Wiring:
+    calls, buffers = structure.calls, structure.buffers
+    phases = [call.phase for call in calls]
+    cast = {buffer.name for buffer in buffers if buffer.role is Role.CAST_WEIGHT}
+    number = {role: USES.index(use) for role, use in _USE_OF_ROLE.items()}
+    master = USES.index(MemoryUse.MASTER_WEIGHTS)
+    uses = [
+        master if buffer.role is Role.PARAMETER and buffer.name in cast else number[buffer.role]
+        for buffer in buffers
+    ]
+    roles: dict[Role, list[int]] = {role: [] for role in Role}
+    for index, buffer in enumerate(buffers):
+        roles[buffer.role].append(index)
+    return _Wiring(
+        uses=np.array(uses, np.int64),
+        specs=np.array([buffer.spec for buffer in buffers], np.int64),
+        born=np.array([buffer.born for buffer in buffers], np.int64),
+        dies=np.array([buffer.dies for buffer in buffers], np.int64),
+        of_expert=np.array([is_of_expert(buffer.name) for buffer in buffers], bool),
+        roles={role: np.array(indices, np.int64) for role, indices in roles.items()},
+        forward=phases.count(Phase.FORWARD),
+        optimizer_start=phases.index(Phase.OPTIMIZER) if Phase.OPTIMIZER in phases else len(calls),
+        loss=tuple(index for index, call in enumerate(calls) if call.settings.get("part") == "loss"),
+        added=_added_gradients(structure),
+    )
+
+
+@once_per_graph
+def _spec_bytes(graph: Graph) -> Integers:
+    return np.array([spec.bytes for spec in graph.specs], np.int64)
+
+
+def _buffers(graph: Graph) -> Allocations:
+    """All buffers of a graph."""
+    wiring = _wiring(graph.structure)
+    return Allocations(wiring.uses, _spec_bytes(graph)[wiring.specs], wiring.born, wiring.dies)
+
+
 def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_bytes: int) -> TensorLifetimes:
     """The allocations of one device during a step."""
-    by_role = _by_role(graph, options)
-    optimizer_start = _optimizer_start(graph)
-    sharded = {stage: options.zero_stage >= stage for stage in (1, 2, 3)}
+    wiring, buffers, stage = _wiring(graph.structure), _buffers(graph), options.zero_stage
+    indices = {role: chosen[buffers.bytes[chosen] > 0] for role, chosen in wiring.roles.items()}
+    shards = options.data_parallel * np.where(wiring.of_expert, 1, options.dense_shards)
+
+    def share(role: Role, is_sharded: bool, sizes: Integers = buffers.bytes) -> Allocations:
+        """The allocations of a role, or what one device keeps of them."""
+        chosen = indices[role]
+        kept = _ceil(sizes[chosen], shards[chosen]) if is_sharded else sizes[chosen]
+        return replace(buffers[chosen], bytes=kept)
+
     on_host = is_offloaded(graph, PARAMETERS)
-    gathers = on_host or (sharded[3] and options.data_parallel * options.dense_shards > 1)
-    scatters = sharded[2] and options.data_parallel * options.dense_shards > 1
-    state = tuple(
-        Allocation(
-            allocation.part, _share(_state_bytes(graph, allocation, index, options), allocation, sharded[1])
-        )
-        for index, allocation in by_role[Role.OPTIMIZER_STATE]
-    )
-    parameters = tuple(
-        allocation._replace(bytes=_share(allocation.bytes, allocation, sharded[3]))
-        for _, allocation in by_role[Role.PARAMETER]
-        if not on_host
-    )
-    gradients = [allocation for _, allocation in by_role[Role.GRADIENT]]
-    lasting: list[Allocation] = []
+    is_shared = options.data_parallel * options.dense_shards > 1
+    gathers, scatters = on_host or (stage == 3 and is_shared), stage >= 2 and is_shared
+    nothing = _allocate(MemoryUse.GRADIENTS, ())
+    gradients, lasting = share(Role.GRADIENT, is_sharded=False), nothing
     if graph.options.adds_up_in_fp32:  # accumulated and reduced in place: never freed
-        lasting = [
-            allocation._replace(bytes=_share(allocation.bytes, allocation, sharded[2]))
-            for allocation in gradients
-        ]
-        gradients = []
+        gradients, lasting = nothing, share(Role.GRADIENT, stage >= 2)
+    shares = _ceil(gradients.bytes, shards[indices[Role.GRADIENT]][: len(gradients)])
+    buckets = _fill_buckets(gradients, shares, options.bucket_bytes)
     if is_offloaded(graph, OPTIMIZER):
-        gradients = list(_until_copied(gradients, options))
-    paged_bytes = 0
+        gradients = buckets.until_full()
+        buckets = replace(buckets, gradients=gradients)
+    state, paged_bytes = share(Role.OPTIMIZER_STATE, stage >= 1, _state_bytes(graph, buffers, options)), 0
     if is_paged(graph.options.optimizer):
-        paged_bytes, state = sum(allocation.bytes for allocation in state), ()
+        state, paged_bytes = nothing, int(state.bytes.sum())
+    has_lasting_buckets = options.data_parallel > 1 and stage < 2
     return TensorLifetimes(
         paged_bytes=paged_bytes,
         calls=len(graph.calls),
-        optimizer_start=optimizer_start,
-        resident=(
-            *parameters,
-            *_allocations(by_role[Role.MODULE_BUFFER]),
-            *lasting,
-            *_lasting_buckets(gradients, options),
-            *_unused_gradients(graph),
-            *_of_others(graph, options),
+        optimizer_start=wiring.optimizer_start,
+        resident=_join(
+            (
+                nothing if on_host else share(Role.PARAMETER, stage >= 3),
+                buffers[indices[Role.MODULE_BUFFER]],
+                lasting,
+                _allocate(MemoryUse.BUCKETS, buckets.bytes if has_lasting_buckets else ()),
+                _unused_gradients(graph),
+                *_of_others(graph, options),
+            )
         ),
         state=state,
-        inputs=_allocations(by_role[Role.INPUT]),
-        passing=(
-            *_passing(graph, by_role, optimizer_start, options),
-            *_workspaces(graph),
+        inputs=buffers[indices[Role.INPUT]],
+        passing=_join((_passing(graph, buffers, indices, options), _workspaces(graph))),
+        communication=_join(
+            (_gather_parameters(graph) if gathers else nothing, buckets.copies() if scatters else nothing)
         ),
-        communication=(
-            *(_gather_parameters(graph) if gathers else ()),
-            *(_reduce_buckets(gradients, options) if scatters else ()),
-        ),
-        gradients=tuple(_reduce_gradients(gradients, options) if scatters else gradients),
-        handles=tuple(
-            Allocation(MemoryUse.WORKSPACE, cublas_workspace_bytes, call, call)
-            for call in first_products(graph)
-        ),
+        gradients=buckets.reduce() if scatters else gradients,
+        handles=_allocate(MemoryUse.WORKSPACE, cublas_workspace_bytes, *[first_products(graph)] * 2),
         tuned=tuned_calls(graph) if options.tune_convolutions else frozenset(),
     )
 
 
-def _share(size: int, allocation: Allocation, is_sharded: bool) -> int:
-    """The bytes of one device, if `allocation.shards` devices divide an allocation."""
-    return math.ceil(size / allocation.shards) if is_sharded else size
+def _ceil(sizes: Integers, shares: Integers | int) -> Integers:
+    return -(-sizes // shares)
 
 
-def _by_role(graph: Graph, options: MemoryOptions) -> dict[Role, list[tuple[int, Allocation]]]:
-    by_role: dict[Role, list[tuple[int, Allocation]]] = {role: [] for role in Role}
-    owners = owners_of_states(graph) if options.dense_shards > 1 else {}
-    cast = {buffer.name for buffer in graph.buffers if buffer.role is Role.CAST_WEIGHT}
-    for index, buffer in enumerate(graph.buffers):
-        size = graph.specs[buffer.spec].bytes
-        part = _PART_OF_ROLE[buffer.role]
-        if buffer.role is Role.PARAMETER and buffer.name in cast:
-            part = MemoryUse.MASTER_WEIGHTS
-        if size:
-            shards = options.data_parallel
-            if options.dense_shards > 1 and not is_of_expert(graph.buffers[owners.get(index, index)].name):
-                shards *= options.dense_shards
-            by_role[buffer.role].append((index, Allocation(part, size, buffer.born, buffer.dies, shards)))
-    return by_role
+@dataclass(frozen=True, eq=False)
+class _Buckets:
+    """Gradients in the order they appear, with the share of one device and the number of their bucket.
+
+    `closed` is the call at which the bucket of each is full.
+    """
+
+    gradients: Allocations
+    shares: Integers
+    bucket: Integers
+    closed: Integers
+
+    @property
+    def bytes(self) -> Integers:
+        """The size of each bucket."""
+        return np.bincount(self.bucket, self.gradients.bytes).astype(np.int64)
+
+    def copies(self) -> Allocations:
+        """The flat copy of each bucket, which lives until the next bucket is full."""
+        full = self.closed[np.flatnonzero(np.diff(self.bucket, append=len(self.bucket)))]
+        return _allocate(MemoryUse.BUCKETS, self.bytes, full, np.append(full[1:], full[-1:]))
+
+    def until_full(self) -> Allocations:
+        """Gradients that live until their bucket is full and copied to the host."""
+        return replace(self.gradients, ends=self.closed)
+
+    def reduce(self) -> Allocations:
+        """Gradients in full until their bucket is full, each followed by the share of this device."""
+        shares = replace(self.gradients, bytes=self.shares, starts=self.closed)
+        both = _join((self.until_full(), shares))
+        return both[np.arange(len(both)).reshape(2, -1).T.ravel()]
 
 
-def _allocations(listed: Sequence[tuple[int, Allocation]]) -> tuple[Allocation, ...]:
-    return tuple(allocation for _, allocation in listed)
+def _fill_buckets(gradients: Allocations, shares: Integers, bucket_bytes: int) -> _Buckets:
+    """Groups of at least `bucket_bytes`, in the order in which gradients appear."""
+    order = np.argsort(gradients.starts, kind="stable")
+    gradients, number, filled = gradients[order], 0, 0
+    bucket: list[int] = []
+    for size in gradients.bytes.tolist():
+        bucket.append(number)
+        filled += size
+        if filled >= bucket_bytes:
+            number, filled = number + 1, 0
+    numbers = np.array(bucket, np.int64)
+    last = np.searchsorted(numbers, numbers, side="right") - 1
+    return _Buckets(gradients, shares[order], numbers, gradients.starts[last])
 
 
-def _optimizer_start(graph: Graph) -> int:
-    calls = enumerate(graph.calls)
-    return next((index for index, call in calls if call.phase is Phase.OPTIMIZER), len(graph.calls))
-
-
-def _state_bytes(graph: Graph, allocation: Allocation, index: int, options: MemoryOptions) -> int:
-    elements = graph.specs[graph.buffers[index].spec].elements
-    if not options.eight_bit_optimizer or elements < QUANTISED_FROM:
-        return allocation.bytes
-    return elements + 4 * math.ceil(elements / QUANTISED_BLOCK)
+def _state_bytes(graph: Graph, buffers: Allocations, options: MemoryOptions) -> Integers:
+    """Sizes of buffers, as far as they are optimizer state."""
+    if not options.eight_bit_optimizer:
+        return buffers.bytes
+    elements = np.array([spec.elements for spec in graph.specs], np.int64)[_wiring(graph.structure).specs]
+    quantised = elements + 4 * _ceil(elements, QUANTISED_BLOCK)
+    return np.where(elements < QUANTISED_FROM, buffers.bytes, quantised)
 
 
 def _passing(
-    graph: Graph,
-    by_role: dict[Role, list[tuple[int, Allocation]]],
-    optimizer_start: int,
-    options: MemoryOptions,
-) -> Iterator[Allocation]:
+    graph: Graph, buffers: Allocations, indices: Mapping[Role, Integers], options: MemoryOptions
+) -> Allocations:
     """Activations, temporaries and cast weights; an 8-bit optimizer updates in place in one kernel."""
     roles = [Role.ACTIVATION, Role.TEMPORARY]
     gathers_cast_weights = options.zero_stage == 3 and options.data_parallel * options.dense_shards > 1
     if not gathers_cast_weights and not is_offloaded(graph, PARAMETERS):
         roles.append(Role.CAST_WEIGHT)
-    at_host = _at_host(graph) if is_offloaded(graph, ACTIVATIONS) else {}
-    loss = _fused_loss(graph)
-    for role in roles:
-        for index, allocation in by_role[role]:
-            if index in loss.inner:
-                continue
-            if index == loss.logits:
-                yield allocation._replace(end=loss.end - 1)
-            elif index in at_host:
-                leaves, returns = at_host[index]
-                yield allocation._replace(end=leaves)
-                yield allocation._replace(start=returns)
-            elif allocation.start < optimizer_start:
-                yield allocation
-            elif not options.eight_bit_optimizer:
-                shards = options.data_parallel if options.zero_stage else 1
-                yield allocation._replace(bytes=math.ceil(allocation.bytes / shards))
+    loss, optimizer_start = _fused_loss(graph), _wiring(graph.structure).optimizer_start
+    chosen = np.concatenate([indices[role] for role in roles])
+    chosen = chosen[~np.isin(chosen, loss.inner)]
+    passing, is_logits = buffers[chosen], chosen == loss.logits
+    passing = replace(passing, ends=np.where(is_logits, loss.end - 1, passing.ends))
+    in_update = (passing.starts >= optimizer_start) & ~is_logits
+    if is_offloaded(graph, ACTIVATIONS):
+        leaves, returns = (column[chosen] for column in _at_host(graph))
+        moves = (leaves >= 0) & ~is_logits
+        in_update &= ~moves
+        stored = replace(passing, ends=np.where(moves, leaves, passing.ends))
+        returned = replace(passing, starts=returns)[moves]
+        places = np.argsort(np.append(np.arange(len(stored)), np.flatnonzero(moves)), kind="stable")
+        passing, in_update = (
+            _join((stored, returned))[places],
+            np.append(in_update, np.zeros(len(returned), bool))[places],
+        )
+    if options.eight_bit_optimizer:
+        return passing[~in_update]
+    shards = options.data_parallel if options.zero_stage else 1
+    return replace(passing, bytes=np.where(in_update, _ceil(passing.bytes, shards), passing.bytes))
 
 
 class _FusedLoss(NamedTuple):
@@ -320,50 +434,59 @@ class _FusedLoss(NamedTuple):
     vocabulary is divided and the devices exchange maxima and sums.
     """
 
-    inner: frozenset[int] = frozenset()
+    inner: Integers
     logits: int = -1
     end: int = -1
 
 
+_NO_LOSS = _FusedLoss(np.empty(0, np.int64))
+
+
+@once_per_graph
 def _fused_loss(graph: Graph) -> _FusedLoss:
-    calls = [index for index, call in enumerate(graph.calls) if call.settings.get("part") == "loss"]
-    if not calls or graph.calls[calls[0]].phase is not Phase.FORWARD:
-        return _FusedLoss()
-    first, last = calls[0], calls[-1]
+    wiring = _wiring(graph.structure)
+    if not wiring.loss or graph.calls[wiring.loss[0]].phase is not Phase.FORWARD:
+        return _NO_LOSS
+    first, last = wiring.loss[0], wiring.loss[-1]
     passing = (Role.ACTIVATION, Role.TEMPORARY)
     given = [index for index in graph.calls[first].reads if graph.buffers[index].role in passing]
     if not given or graph.calls[last].phase is not Phase.BACKWARD:
-        return _FusedLoss()
+        return _NO_LOSS
     logits = max(given, key=graph.buffer_bytes)
     size = graph.specs[graph.buffers[logits].spec].elements
-    inner = (
-        index
-        for index, buffer in enumerate(graph.buffers)
-        if buffer.role in passing
-        and first <= buffer.born < last
-        and graph.specs[buffer.spec].elements >= size
-    )
-    return _FusedLoss(frozenset(inner), logits, last)
+    inside = np.concatenate([wiring.roles[role] for role in passing])
+    inside = inside[(first <= wiring.born[inside]) & (wiring.born[inside] < last)]
+    inner = [index for index in inside.tolist() if graph.specs[graph.buffers[index].spec].elements >= size]
+    return _FusedLoss(np.array(inner, np.int64), logits, last)
 
 
-def _unused_gradients(graph: Graph) -> Iterator[Allocation]:
+def _added_gradients(structure: Structure) -> tuple[tuple[int, ...], ...]:
+    """The specs of weights to whose gradients a product adds: each combination once, in order."""
+    buffers = structure.buffers
+    weights = {buffer.name: buffer.spec for buffer in buffers if buffer.role is Role.PARAMETER}
+    combinations: dict[tuple[int, ...], None] = {}
+    for call in structure.calls:
+        if call.phase is not Phase.BACKWARD or call.nature is not Nature.OTHER:
+            continue
+        added = [buffers[index] for index in call.writes if index in call.reads]
+        specs = [weights[each.name] for each in added if each.role is Role.GRADIENT and each.name in weights]
+        combinations[tuple(specs)] = None
+    return tuple(combinations)
+
+
+def _unused_gradients(graph: Graph) -> Allocations:
     """Gradients that a product returns to autograd after it has added to the FP32 gradient itself.
 
     Nothing is ever in them, but autograd wants one of the weight's shape and type. Transformer Engine makes
     one of each shape and keeps it (`get_dummy_wgrad`), Megatron makes one for its output layer, while all
     activations are there. Layers that are one product have one together; experts of a group share one.
     """
-    weights = {buffer.name: buffer.spec for buffer in graph.buffers if buffer.role is Role.PARAMETER}
     shapes: dict[tuple[int, ...], int] = {}
-    for call in graph.calls:
-        if call.phase is not Phase.BACKWARD or call.nature is not Nature.OTHER:
-            continue
-        added = [graph.buffers[index] for index in call.writes if index in call.reads]
-        specs = [weights[each.name] for each in added if each.role is Role.GRADIENT and each.name in weights]
+    for specs in _wiring(graph.structure).added:
         matrices = [spec for spec in specs if len(graph.specs[spec].shape) > 1]
         if matrices:
             shapes[tuple(sorted(matrices))] = sum(_matrix_bytes(graph.specs[spec]) for spec in matrices)
-    yield from (Allocation(MemoryUse.GRADIENTS, size) for size in shapes.values())
+    return _allocate(MemoryUse.GRADIENTS, list(shapes.values()))
 
 
 def _matrix_bytes(spec: Spec) -> int:
@@ -371,13 +494,13 @@ def _matrix_bytes(spec: Spec) -> int:
     return spec.bytes // (spec.shape[0] if len(spec.shape) == 3 else 1)
 
 
-def _at_host(graph: Graph) -> dict[int, tuple[int, int]]:
-    """For each saved activation the call after which it is on the host, and the one at which it is back.
+def _at_host(graph: Graph) -> tuple[Integers, Integers]:
+    """For each buffer the call after which it is on the host and the one at which it is back, -1 if neither.
 
-    It leaves after its last use in the forward pass, while the next block runs, and returns one block before
-    it is used.
+    A saved activation leaves after its last use in the forward pass, while the next block runs, and returns
+    one block before it is used.
     """
-    forward = sum(call.phase is Phase.FORWARD for call in graph.calls)
+    forward = _wiring(graph.structure).forward
     ahead = max(1, len(graph.calls) // max(1, len({unit_of(f"{call.module}.") for call in graph.calls})))
     last: dict[int, int] = {}
     first: dict[int, int] = {}
@@ -387,85 +510,39 @@ def _at_host(graph: Graph) -> dict[int, tuple[int, int]]:
                 last[used] = index
             else:
                 first.setdefault(used, index)
-    away: dict[int, tuple[int, int]] = {}
+    leaves, returns = np.full((2, len(graph.buffers)), -1)
     for index, buffer in enumerate(graph.buffers):
         if buffer.role is Role.ACTIVATION and buffer.born < forward and index in last and index in first:
-            leaves, returns = last[index] + ahead, first[index] - ahead
-            if leaves < returns:
-                away[index] = (leaves, returns)
-    return away
+            away = last[index] + ahead, first[index] - ahead
+            if away[0] < away[1]:
+                leaves[index], returns[index] = away
+    return leaves, returns
 
 
-def _workspaces(graph: Graph) -> Iterator[Allocation]:
-    for call, sizes in convolution_workspaces(graph).items():
-        yield Allocation(MemoryUse.WORKSPACE, max(sizes), call, call)
+def _workspaces(graph: Graph) -> Allocations:
+    sizes = convolution_workspaces(graph)
+    return _allocate(MemoryUse.WORKSPACE, list(sizes.values()), list(sizes), list(sizes))
 
 
-def _gather_parameters(graph: Graph) -> Iterator[Allocation]:
-    for unit in gather_units(graph):
-        yield Allocation(MemoryUse.PARAMETERS, unit.bytes, unit.start, unit.end)
+def _gather_parameters(graph: Graph) -> Allocations:
+    units = gather_units(graph)
+    starts, ends = [unit.start for unit in units], [unit.end for unit in units]
+    return _allocate(MemoryUse.PARAMETERS, [unit.bytes for unit in units], starts, ends)
 
 
-def _of_others(graph: Graph, options: MemoryOptions) -> Iterator[Allocation]:
+def _of_others(graph: Graph, options: MemoryOptions) -> Iterator[Allocations]:
     """Activations of other micro-batches in flight, and outputs gathered from other devices."""
     if options.in_flight > 1:
-        yield Allocation(MemoryUse.ACTIVATIONS, math.ceil((options.in_flight - 1) * saved_bytes(graph)))
+        yield _allocate(MemoryUse.ACTIVATIONS, math.ceil((options.in_flight - 1) * saved_bytes(graph)))
     if options.gathered_bytes:
-        yield Allocation(MemoryUse.TEMPORARIES, options.gathered_bytes)
+        yield _allocate(MemoryUse.TEMPORARIES, options.gathered_bytes)
 
 
 def saved_bytes(graph: Graph) -> int:
     """Bytes of activations kept from the forward pass to the backward pass."""
-    end = sum(call.phase is Phase.FORWARD for call in graph.calls)
-    loss = _fused_loss(graph)
-    return sum(
-        graph.specs[buffer.spec].bytes
-        for index, buffer in enumerate(graph.buffers)
-        if index == loss.logits
-        or (buffer.role is Role.ACTIVATION and buffer.born < end <= buffer.dies and index not in loss.inner)
-    )
-
-
-def _lasting_buckets(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
-    """The buckets of DistributedDataParallel, which hold a copy of all gradients."""
-    if options.data_parallel == 1 or options.zero_stage >= 2:
-        return
-    for bucket in _buckets(gradients, options.bucket_bytes):
-        yield Allocation(MemoryUse.BUCKETS, sum(allocation.bytes for allocation in bucket))
-
-
-def _reduce_buckets(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
-    """The flat copy of each bucket, which lives until the next bucket is full."""
-    buckets = list(_buckets(gradients, options.bucket_bytes))
-    for bucket, after in zip(buckets, [*buckets[1:], *buckets[-1:]], strict=True):
-        size = sum(allocation.bytes for allocation in bucket)
-        yield Allocation(MemoryUse.BUCKETS, size, bucket[-1].start, after[-1].start)
-
-
-def _reduce_gradients(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
-    """Gradients in full until their bucket is full, then the share of this device."""
-    for bucket in _buckets(gradients, options.bucket_bytes):
-        closed = bucket[-1].start
-        for allocation in bucket:
-            yield allocation._replace(end=closed)
-            share = math.ceil(allocation.bytes / allocation.shards)
-            yield Allocation(MemoryUse.GRADIENTS, share, closed, allocation.end)
-
-
-def _until_copied(gradients: Sequence[Allocation], options: MemoryOptions) -> Iterator[Allocation]:
-    """Gradients that live until their bucket is full and copied to the host."""
-    for bucket in _buckets(gradients, options.bucket_bytes):
-        for allocation in bucket:
-            yield allocation._replace(end=bucket[-1].start)
-
-
-def _buckets(gradients: Sequence[Allocation], bucket_bytes: int) -> Iterator[list[Allocation]]:
-    """Gradients in the order they appear, in groups of at least `bucket_bytes`."""
-    bucket: list[Allocation] = []
-    for allocation in sorted(gradients, key=lambda allocation: allocation.start):
-        bucket.append(allocation)
-        if sum(item.bytes for item in bucket) >= bucket_bytes:
-            yield bucket
-            bucket = []
-    if bucket:
-        yield bucket
+    wiring, loss = _wiring(graph.structure), _fused_loss(graph)
+    kept = wiring.roles[Role.ACTIVATION]
+    kept = kept[(wiring.born[kept] < wiring.forward) & (wiring.dies[kept] >= wiring.forward)]
+    kept = kept[~np.isin(kept, loss.inner) & (kept != loss.logits)]
+    logits = graph.buffer_bytes(loss.logits) if loss.logits >= 0 else 0
+    return int(_spec_bytes(graph)[wiring.specs[kept]].sum()) + logits
