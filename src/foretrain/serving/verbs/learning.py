@@ -37,7 +37,7 @@ def converge(request: ConvergeRequest) -> Convergence:
     >>> answer.reaches
     True
     """
-    from foretrain.convergence.from_log import converge as core
+    from foretrain.convergence.forecast import converge as core
 
     return core(request)
 

@@ -24,7 +24,7 @@ from foretrain.serving.verbs.predicting import (
 
 if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun
-    from foretrain.backends.commands import JobCommand
+    from foretrain.backends.job_files import JobCommand
     from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.files import JobEntry, JobFile, JobTimes
     from foretrain.scheduling.fleet_files import FleetFile
@@ -266,7 +266,7 @@ def run(request: RunRequest, progress: Progress = no_progress) -> RealRun:
 
 def _command(jobs: JobFile, entry: JobEntry) -> JobCommand:
     """What a job runs: its command, or the training of a zoo model on CPUs."""
-    from foretrain.backends.commands import JobCommand, zoo_training
+    from foretrain.backends.job_files import JobCommand, zoo_training
 
     predicted = jobs.predicted.get(entry.job, {})
     try:
@@ -325,7 +325,7 @@ def _generated(request: SimulateRequest) -> Asked:
 
 def _replayed(request: SimulateRequest, file: Path, progress: Progress) -> Asked:
     from foretrain.scheduling.fleet_files import read_fleet
-    from foretrain.scheduling.philly import trace_fleet, trace_problem
+    from foretrain.scheduling.generators import trace_fleet, trace_problem
 
     if request.times is not None:
         raise InvalidRequest("a trace has its own times: leave out `times`")

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from foretrain.learning.validation import PredictionComparison, Validation
     from foretrain.store import RunQuery
     from foretrain.store.database import Store
-    from foretrain.store.figures import RunFigure, SampleRange
-    from foretrain.store.runs import PredictionMade, Run
+    from foretrain.store.runs import PredictionMade, Run, RunFigure, SampleRange
 
 PUBLIC_SUITES = "the accuracy suites on public measurements run with `make validate` in a source checkout"
 
@@ -138,7 +137,7 @@ def show_run(request: ShowRunRequest) -> RunDetails:
     """
     from foretrain.learning.validation import compare_run, why_not_comparable
     from foretrain.store import open_store
-    from foretrain.store.figures import resource_use
+    from foretrain.store.runs import resource_use
 
     with open_store(request.store) as store:
         run = store.run(request.id)
@@ -174,7 +173,7 @@ def compare_runs(request: CompareRunsRequest) -> RunComparison:
     ['step', 'step p90']
     """
     from foretrain.store import RunQuery, open_store
-    from foretrain.store.figures import side_by_side
+    from foretrain.store.runs import side_by_side
 
     with open_store(request.store) as store:
         ids = tuple(dict.fromkeys(store.id_of(each) for each in request.ids))
