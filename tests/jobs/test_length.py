@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foretrain.convergence import from_log
-from foretrain.convergence.from_log import converge
+from foretrain.convergence.forecast import converge
 from foretrain.convergence.options import LogRequest
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
