@@ -1,46 +1,95 @@
-"""Run every benchmark, print a table, keep it in build/benchmarks.json; exit 1 if a target is missed."""
+"""Run every benchmark, print a table, keep it in build/benchmarks.json; exit 1 if a target is missed.
+
+python -m benchmarks                        all of them
+python -m benchmarks resnet50 wheel         those whose name contains one of these texts
+python -m benchmarks --page                 write the table of docs/performance.md, too
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 
-from benchmarks.timing import Benchmark, Measurement, discover, measure
+from benchmarks.timing import SECONDS, Benchmark, Failed, Measurement, NotMeasured, discover, measure
 from foretrain.units import format_duration
 
 RESULTS = Path("build/benchmarks.json")
+PAGE = Path("docs/performance.md")
+_MEASURED = re.compile(r"(<!-- begin measured -->\n).*?(<!-- end measured -->)", re.DOTALL)
 
 
-def main(wanted: Sequence[str]) -> int:
-    """Run the benchmarks whose name contains one of the given texts (all of them if none is given)."""
+def main() -> int:
+    """Run the benchmarks asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--page", action="store_true", help=f"write the table of {PAGE}, too")
+    parser.add_argument("names", nargs="*", help="texts that names must contain one of (default: all)")
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         os.environ["FORETRAIN_HOME"] = home  # what the user imported must not slow or speed anything
-        chosen = [item for item in discover() if not wanted or any(text in item.name for text in wanted)]
-        return report(chosen, RESULTS)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
+        names: list[str] = asked.names
+        chosen = [item for item in discover() if not names or any(text in item.name for text in names)]
+        code = report(chosen, RESULTS)
+    if asked.page:
+        write_page(RESULTS, PAGE)
+    return code
 
 
 def report(chosen: Sequence[Benchmark], results: Path) -> int:
     """Measure, print and keep; the exit code says whether all targets are met."""
-    measured = []
-    print(f"{'benchmark':<28}{'median':>10}{'fastest':>10}{'target':>10}")
+    measured, failed = [], False
     for item in chosen:
-        measured.append(measure(item))
-        print(_line(measured[-1]), flush=True)
+        try:
+            measured.append(measure(item))
+        except NotMeasured as reason:
+            print(f"{item.name}: not measured, {reason}", flush=True)
+        except Failed as reason:
+            failed = True
+            print(f"{item.name}: FAILED, {reason}", flush=True)
+        else:
+            print(_line(measured[-1]), flush=True)
     results.parent.mkdir(parents=True, exist_ok=True)
-    results.write_text(json.dumps([{**asdict(item), "met": item.met} for item in measured], indent=2) + "\n")
-    return 0 if all(item.met for item in measured) else 1
+    kept = [{**asdict(item), "ratio": item.ratio, "met": item.met} for item in measured]
+    results.write_text(json.dumps(kept, indent=2) + "\n")
+    return 0 if all(item.met for item in measured) and not failed else 1
 
 
 def _line(item: Measurement) -> str:
-    times = (item.median_seconds, item.fastest_seconds, item.target_seconds)
-    cells = "".join(f"{format_duration(seconds):>10}" for seconds in times)
-    return f"{item.name:<28}{cells}  {'met' if item.met else 'MISSED'}"
+    ratio = "" if item.ratio is None else f" ({item.ratio:.1f}x)"
+    amounts = f"{_amount(item.median, item.unit)}{ratio}, target {_amount(item.target, item.unit)}"
+    return f"{item.name}: {amounts}, {'met' if item.met else 'MISSED'}"
+
+
+def _amount(value: float, unit: str) -> str:
+    return format_duration(value) if unit == SECONDS else f"{value:,.1f} {unit}"
+
+
+def write_page(results: Path, page: Path) -> None:
+    """Replace the table of a page by the kept results."""
+    kept = json.loads(results.read_text(encoding="utf-8"))
+    lines = ["", f"Measured on {date.today().isoformat()}, {os.cpu_count()} cores.", ""]
+    lines += ["| | median | of `import numpy` | target |", "|---|---:|---:|---:|"]
+    for each in kept:
+        ratio = "" if each["ratio"] is None else f"{each['ratio']:.1f}x"
+        target = _amount(each["target"], each["unit"])
+        if each["reference"]:
+            target = f"{each['target'] / each['reference']:.1f}x"
+        met = "" if each["met"] else " (missed)"
+        name = each["name"].replace("|", "\\|")
+        lines.append(f"| {name} | {_amount(each['median'], each['unit'])} | {ratio} | {target}{met} |")
+    table = "\n".join([*lines, "", ""])
+    text = page.read_text(encoding="utf-8")
+    page.write_text(_MEASURED.sub(lambda match: match[1] + table + match[2], text), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())

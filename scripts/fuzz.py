@@ -248,7 +248,7 @@ def command_line(rng: random.Random, known: dict[str, Any]) -> tuple[str, list[s
         words += kept
     if rng.random() < 0.02:
         words.append(rng.choice(("--nothing", "-x", "--", "extra", "--batc=3")))
-    ordered = [*words, "--", *positional] if declared.wraps else [*positional, *words]
+    ordered = [*words, "--", *positional] if declared.request.WRAPS else [*positional, *words]
     return name, [*name.split(), *(word.replace("\x00", "") for word in ordered)]
 
 

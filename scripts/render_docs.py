@@ -31,7 +31,8 @@ from typing import Any
 from unittest import mock
 
 from foretrain.serving.cli import frame
-from foretrain.serving.cli.app import SUMMARIES, declared
+from foretrain.serving.cli.app import SUMMARIES
+from foretrain.serving.cli.commands import declared
 from foretrain.serving.cli.frame import CommandFamily, Listed, arguments, panels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -166,9 +167,9 @@ def _commands(name: str, summary: str) -> Iterator[Command]:
 
 
 def _command(name: str, summary: str, command: frame.Command) -> Command:
-    text = "\n\n".join(filter(None, (summary, command.details)))
+    text = "\n\n".join(filter(None, (summary, command.request.DETAILS)))
     positional = {"Arguments": arguments(command)} if arguments(command) else {}
-    return Command(name, text, command.examples, {**positional, **panels(command)})
+    return Command(name, text, command.request.EXAMPLES, {**positional, **panels(command)})
 
 
 def _command_reference() -> str:

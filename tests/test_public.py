@@ -10,6 +10,7 @@ import pytest
 
 import foretrain
 from foretrain import errors
+from foretrain.serving.table import VERBS, homes
 
 HEAVY = ("torch", "fastapi", "sklearn", "scipy", "vl_convert", "plotext", "numpy", "rich", "click", "yaml")
 
@@ -21,18 +22,21 @@ def documented() -> list[str]:
 
 
 def seen_by_type_checkers() -> set[str]:
-    tree = ast.parse(Path(foretrain.__file__).read_text(encoding="utf-8"))
-    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {alias.asname or alias.name for node in imports for alias in node.names}
+    """The imports and functions of the stub."""
+    tree = ast.parse(Path(foretrain.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    imported = [alias for node in imports if str(node.module).startswith("foretrain") for alias in node.names]
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return {alias.asname or alias.name for alias in imported} | functions
 
 
-def test_what_is_exported_is_what_is_documented() -> None:
-    assert sorted(foretrain.__all__) == sorted(["__version__", *documented()])
+def test_what_is_exported_is_a_verb_with_its_request_and_answers_or_documented() -> None:
+    of_verbs = {*VERBS, *homes()}
+    assert sorted(foretrain.__all__) == sorted(["__version__", *of_verbs, *documented()])
 
 
 def test_type_checkers_and_the_loader_know_the_same_names() -> None:
-    assert seen_by_type_checkers() == set(foretrain._HOMES) == set(foretrain.__all__) - {"__version__"}
+    assert seen_by_type_checkers() == set(foretrain.__all__) - {"__version__"}
 
 
 @pytest.mark.parametrize("name", foretrain.__all__)
@@ -57,7 +61,7 @@ def test_public_names_are_the_things_themselves() -> None:
 
 def test_unknown_names_are_refused_as_of_any_module() -> None:
     with pytest.raises(AttributeError, match="'foretrain' has no attribute 'predictt'"):
-        foretrain.__getattr__("predictt")
+        getattr(foretrain, "predictt")  # noqa: B009
     assert not hasattr(foretrain, "import_everything")
 
 

@@ -24,7 +24,6 @@ from foretrain.prediction.collectives.network import (
     Tier,
     calibration,
     network_of,
-    technology,
     unseen_spread,
 )
 from foretrain.prediction.operators.listing import Floats
@@ -118,7 +117,7 @@ def _tier(block: Block) -> Tier:
 
 
 def _kind(block: Block) -> str:
-    return technology(_tier(block).kind)
+    return _tier(block).kind.behaviour
 
 
 def _cases(blocks: Sequence[_PredictedBlock], machines: Mapping[str, float] | None = None) -> list[Case]:

@@ -16,13 +16,13 @@ from typing import Any
 from foretrain.answers import Infeasible
 from foretrain.facts.hardware import cluster
 from foretrain.prediction.options import Parallelism
+from foretrain.prediction.predict import pace_of
 from foretrain.prediction.resources.bursts import Pattern
 from foretrain.prediction.resources.consumption import (
     METRICS,
     Consumption,
     ResourceBursts,
     format_level,
-    pace_of,
     timeline_consumption,
 )
 from foretrain.prediction.scenario import Scenario

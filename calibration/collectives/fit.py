@@ -16,16 +16,14 @@ import numpy as np
 from calibration.datasets.measurements import CollectiveTime
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware, hardware
-from foretrain.facts.links import link, links
+from foretrain.facts.links import NVLINK, link, links
 from foretrain.prediction.collectives.costs import Group, Verb, collective_seconds
 from foretrain.prediction.collectives.network import (
-    NVLINK,
     Behaviour,
     CollectiveCalibration,
     LinkFit,
     Network,
     network_of,
-    technology,
 )
 from foretrain.prediction.operators.listing import Floats
 
@@ -166,7 +164,7 @@ def network_for(block: Block, learned: CollectiveCalibration) -> Network:
     network = network_of(block.machine, learned=learned)
     tier = network.intra
     assert tier is not None
-    contention = learned.technologies[technology(tier.kind)].contention
+    contention = learned.technologies[tier.kind.behaviour].contention
     own = learned.link(tier.kind, tier.link).contention
     tier = replace(
         tier,

@@ -25,12 +25,10 @@ from calibration.collectives.fit import Block, blocks, by_device, fit, link_of, 
 from calibration.datasets import aiconfigurator, deepbench, sia, vtrain
 from calibration.datasets.measurements import powers_of_two
 from calibration.datasets.sia import Waiting
+from foretrain.facts.links import NETWORK, NVLINK, PCIE
 from foretrain.prediction.collectives.network import FILE as FILE
 from foretrain.prediction.collectives.network import (
     HOST_BRIDGE,
-    NETWORK,
-    NVLINK,
-    PCIE,
     Behaviour,
     CollectiveCalibration,
     unseen_spread,

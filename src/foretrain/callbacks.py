@@ -76,7 +76,7 @@ def predicted_seconds(prediction: Any) -> float | None:
     if prediction is None:
         return None
     if isinstance(prediction, Mapping):
-        from foretrain.serving.python import predict
+        from foretrain import predict
 
         prediction = predict(**prediction)
     if isinstance(prediction, Infeasible):

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -105,6 +106,7 @@ def option(
     return field(default=MISSING if required else default, metadata={_OPTION: declared})
 
 
+@cache
 def options(cls: type[Any]) -> tuple[Option, ...]:
     """The options of a request class: those of its bases in the order these are listed, then its own."""
     declared = {each.name: each for each in fields(cls) if _OPTION in each.metadata}

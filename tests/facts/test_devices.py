@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis.strategies import DataObject, data, floats, sampled_from
 
-from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.facts.devices import Device, device, devices, family, matching
 from foretrain.facts.integrity import problems
-from foretrain.facts.sheets import FactKind, Sheet, Value, data_root, quantities, read_toml, sources
+from foretrain.facts.sheets import (
+    FactKind,
+    Sheet,
+    Value,
+    data_root,
+    quantities,
+    read_things,
+    read_toml,
+    sources,
+)
 
 IDS_OF_THE_CONTRACT = {
     "k80", "m60", "p100-pcie", "v100-pcie-32gb", "v100-sxm2-16gb", "t4", "gtx1080ti", "rtx2080ti",
@@ -184,3 +194,27 @@ def test_values_of_calibrations_in_toml_have_a_kind_and_a_known_source() -> None
 def test_every_device_with_xgmi_states_its_peers() -> None:
     for item in devices().values():
         assert item.sheet.has("xgmi_peers") == item.sheet.has("xgmi_bytes_per_second_per_direction")
+
+
+def test_facts_of_a_device_are_read_when_they_are_used() -> None:
+    known = {each.id: each for each in read_things(Device, data_root() / "devices" / "nvidia")}
+    assert "facts" not in vars(known["t4"].sheet)
+    assert known["t4"].sheet == device("t4").sheet
+
+
+def test_malformed_facts_name_their_file(tmp_path: Path) -> None:
+    identity = "".join(f'{key} = "odd"\n' for key in ("id", "name", "kind", "vendor", "family", "generation"))
+    (tmp_path / "odd.toml").write_text(f'{identity}form = "pcie"\nper = "board"\n\n[[facts]]\nkind = 3\n')
+    (odd,) = read_things(Device, tmp_path)
+    assert odd.name == "odd"
+    with pytest.raises(InvalidData, match=r"odd\.toml"):
+        odd.sheet.has("memory_bytes")
+
+
+def test_a_compute_capability_is_of_one_generation() -> None:
+    """So that the year of a device's silicon needs the sheets of its generation alone."""
+    generations: dict[str, set[tuple[str, str]]] = {}
+    for each in devices().values():
+        if each.is_gpu and each.compute_capability:
+            generations.setdefault(each.compute_capability, set()).add((each.vendor, each.generation))
+    assert {name for name, known in generations.items() if len(known) > 1} == set()

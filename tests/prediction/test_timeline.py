@@ -42,13 +42,6 @@ def test_a_task_waits_for_all_it_comes_after() -> None:
     assert run.ends[2] == 8
 
 
-def test_a_paced_task_does_not_end_before_what_paces_it() -> None:
-    run = simulate([Task("launch", LAUNCHES, 4), Task("kernels", GPU, 1, paced_by=0), Task("more", GPU, 1)])
-    assert run.ends.tolist() == [4, 4, 5]
-    late = simulate([Task("launch", LAUNCHES, 4), Task("kernels", GPU, 9, paced_by=0)])
-    assert late.ends[1] == 9
-
-
 def test_gaps_and_utilisation() -> None:
     run = simulate([Task("a", GPU, 2), Task("b", NET, 6), Task("c", GPU, 2, after=(1,))])
     assert run.gaps(GPU).tolist() == [[2, 6]]
@@ -121,16 +114,14 @@ def some_tasks(draw: st.DrawFn) -> list[Task]:
     for index in range(draw(st.integers(0, 12))):
         stream = Stream(draw(st.integers(0, 1)), draw(st.sampled_from([COMPUTE, HOST, "dp", "tp"])))
         after = tuple(draw(st.sets(st.integers(0, index - 1), max_size=2))) if index else ()
-        paced = draw(st.none() | st.integers(0, index - 1)) if index else None
-        tasks.append(Task(str(index), stream, draw(st.integers(0, 9)), after, paced))
+        tasks.append(Task(str(index), stream, draw(st.integers(0, 9)), after))
     return tasks
 
 
 def check(run: Timeline) -> None:
     for index, task in enumerate(run.tasks):
-        assert run.ends[index] >= run.starts[index] + task.seconds
+        assert run.ends[index] == run.starts[index] + task.seconds
         assert all(run.starts[index] >= run.ends[other] for other in task.after)
-        assert task.paced_by is None or run.ends[index] >= run.ends[task.paced_by]
     for stream in run.streams:
         mine = [index for index, task in enumerate(run.tasks) if task.stream == stream]
         assert all(run.starts[b] >= run.ends[a] for a, b in itertools.pairwise(mine))

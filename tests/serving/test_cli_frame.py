@@ -20,7 +20,7 @@ from foretrain.decoding import TEXT, option
 from foretrain.errors import BackendFailed
 from foretrain.serving.cli.frame import Command, CommandFamily, Output, click_command
 from foretrain.serving.rendering.terminal import fitting, round_ticks
-from foretrain.serving.requests.base import Request
+from foretrain.serving.requests import Request
 from foretrain.serving.views.blocks import Column
 
 Run = Callable[..., CompletedProcess[str]]
@@ -250,8 +250,6 @@ def test_axes_are_marked_with_round_numbers(top: float, ticks: list[float]) -> N
 @dataclass(frozen=True, kw_only=True)
 class _Named(Request):
     """A request with one argument."""
-
-    VERB = "probe"
 
     name: str | None = option(TEXT, "A name.", positional=True, metavar="NAME")
 

@@ -13,8 +13,8 @@ import pytest
 from tests.serving.test_cli_frame import ANSI, BOX, on_a_terminal
 
 from foretrain.errors import InvalidRequest
-from foretrain.serving.requests.given import request_from
-from foretrain.serving.requests.plan import GuideRequest
+from foretrain.serving.requests import request_from
+from foretrain.serving.requests.planning import GuideRequest
 
 Run = Callable[..., CompletedProcess[str]]
 SMALL = ("guide", "mnist-cnn", "--on", "t4,t4:2", "--batch", "32..128")
@@ -106,7 +106,7 @@ def test_the_page_has_every_model_and_machine_and_asks_for_nothing(run_here: Run
         "--batch", "20,40,42", "--strategy", "dp", "--samples", "2000", "--html", str(file),
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    assert f"Page: {file}" in run.stdout
+    assert f"Report: {file}" in run.stdout
     page = file.read_text(encoding="utf-8")
     for expected in (
         "<title>Buyer&#39;s guide: voice-linear, voice-conv</title>", ">gtx1080ti:4</th>", "network choke",

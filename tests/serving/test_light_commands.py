@@ -27,8 +27,8 @@ facts.running facts.topology jobs.bill jobs.epochs jobs.interruptions jobs.job l
 prediction.advice.remedies prediction.corrections.error_model prediction.corrections.timings
 prediction.corrections.workers prediction.heterogeneous prediction.resources prediction.search
 prediction.step.cpu_workers prediction.step.offload prediction.step.parameter_servers scheduling
-serving.cli.completion serving.keywords serving.python serving.rendering serving.requests.by_verb
-serving.requests.plan serving.requests.schedule serving.verbs.listing serving.verbs.measuring
+serving.cli.completion serving.python serving.rendering serving.requests.listing
+serving.requests.planning serving.requests.scheduling serving.verbs.listing serving.verbs.measuring
 serving.verbs.stored_runs serving.views.blocks store testing workloads.readers.huggingface
 workloads.readers.python_file workloads.tracing
 """.split()

@@ -1,39 +1,35 @@
-"""A new verb is one request, one function with its answer, one view and one small command file."""
+"""A new verb is a request, a function with its answer, a view, and a row of the table: nothing else."""
 
 from __future__ import annotations
 
-import ast
+import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any, final
 
 import pytest
 from click.testing import CliRunner
 
-from foretrain import serving
+import foretrain as ft
 from foretrain.answers import Answer
 from foretrain.decoding import option, whole_number
-from foretrain.serving import views
-from foretrain.serving.cli import app as cli
-from foretrain.serving.cli.frame import Command, Output
-from foretrain.serving.cli.terminal import print_answer
+from foretrain.serving import table
+from foretrain.serving.cli.app import CommandGroup
 from foretrain.serving.rendering.html import document
-from foretrain.serving.requests.base import Request
+from foretrain.serving.requests import Request
+from foretrain.serving.table import VERBS, Shown, VerbEntry
 from foretrain.serving.views import report_of
 from foretrain.serving.views.blocks import Page, Sentence
-
-COMMANDS = Path(serving.__path__[0]) / "cli"
-NOT_COMMANDS = {"__init__", "app", "completion", "frame", "terminal"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoubleRequest(Request):
-    VERB = "double"
+    EXAMPLES = ("foretrain double 4",)
 
     devices: int = option(whole_number(1), "Number of devices.", required=True, positional=True)
+    times: int = option(whole_number(1), "How often to double.", default=1)
 
 
 @final
@@ -49,54 +45,80 @@ class Doubled(Answer):
 
 
 def double(request: DoubleRequest) -> Doubled:
-    return Doubled(2 * request.devices)
+    """Twice as many devices."""
+    return Doubled(2**request.times * request.devices)
 
 
 def doubled_page(answer: Doubled) -> Page:
     return Page.of("Doubled", [Sentence(f"Twice as many are {answer.devices} devices.")])
 
 
-def run_double(request: DoubleRequest, output: Output) -> None:
-    print_answer(double(request), output.json)
+ROW = VerbEntry(
+    "double", "doubling", "DoubleRequest", "Double the devices.",
+    {"serving.verbs.doubling.Doubled": Shown("doubling.doubled_page")},
+)  # fmt: skip
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """The command line with one more verb; each line stands for what a file of its own would declare."""
-    command, view = ModuleType("foretrain.serving.cli.double"), ModuleType("foretrain.serving.views.double")
-    command.COMMAND = Command(DoubleRequest, Output, run_double)  # type: ignore[attr-defined]
-    view.doubled_page = doubled_page  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, command.__name__, command)
-    monkeypatch.setitem(sys.modules, view.__name__, view)
-    monkeypatch.setitem(cli.SUMMARIES, "double", "Twice as many devices.")
-    monkeypatch.setattr(views, "VIEWS", {**views.VIEWS, "Doubled": "double.doubled_page"})
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The command line with one more verb; each module stands for a file that declares one thing."""
+    files: dict[str, list[Any]] = {
+        "requests": [DoubleRequest],
+        "verbs": [double, Doubled],
+        "views": [doubled_page],
+    }
+    for folder, names in files.items():
+        module = ModuleType(f"foretrain.serving.{folder}.doubling")
+        vars(module).update({each.__name__: each for each in names})
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(VERBS, "double", ROW)
+    app = CommandGroup(table.first_words(), name="foretrain")
 
     def invoke(*words: str) -> str:
-        return CliRunner().invoke(cli.app, words, catch_exceptions=False).output
+        return CliRunner().invoke(app, words, catch_exceptions=False).output
 
-    yield invoke
+    return invoke
 
 
-def test_it_prints_helps_and_reports(run: Callable[..., str]) -> None:
+def test_it_is_a_command_with_help_and_a_report(run: Callable[..., str]) -> None:
     assert run("double", "4") == "Twice as many are 8 devices.\n"
-    assert run("double", "4", "--json") == '{\n  "devices": 8\n}\n'
-    assert "Number of devices." in run("double", "--help")
-    assert "Twice as many devices." in run("--help")
+    assert run("double", "4", "--times", "2", "--json") == '{\n  "devices": 16\n}\n'
+    text = run("double", "--help")
+    assert "Number of devices." in text and "foretrain double 4" in text and "--times" in text
+    assert "Double the devices." in run("--help")
     assert "Twice as many are 8 devices." in document(report_of(Doubled(8)))
 
 
-@pytest.mark.parametrize(
-    "file", sorted(each.stem for each in COMMANDS.glob("*.py") if each.stem not in NOT_COMMANDS)
-)
-def test_command_files_decode_call_and_print(file: str) -> None:
-    """They declare no requests, and know neither the core, beyond its types, nor JSON."""
-    tree = ast.parse((COMMANDS / f"{file}.py").read_text(encoding="utf-8"))
-    bases = {
-        getattr(base, "id", "")
-        for each in ast.walk(tree)
-        if isinstance(each, ast.ClassDef)
-        for base in each.bases
+def test_it_is_a_verb_of_python(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("double", "Doubled", "DoubleRequest"):  # not left behind as names of the package
+        monkeypatch.setitem(vars(ft), name, ft.__getattr__(name))
+    verb: Any = vars(ft)["double"]
+    assert verb(4) == verb(devices=4) == verb(DoubleRequest(devices=4)) == Doubled(8)
+    assert verb(4, times=2).devices == 16
+    assert str(verb(4)) == run("double", "4").rstrip("\n")
+    assert list(inspect.signature(verb).parameters) == ["devices", "times"]
+    assert (verb.__doc__ or "").startswith("Twice as many devices.\n")
+    assert vars(ft)["DoubleRequest"] is DoubleRequest and vars(ft)["Doubled"] is Doubled
+    with pytest.raises(ft.InvalidRequest, match="no field 'time'; did you mean times"):
+        verb(4, time=3)
+    with pytest.raises(ft.InvalidRequest, match="double does not read `batch`"):
+        verb(4, batch=3)
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
+def test_a_row_names_things_that_exist(verb: VerbEntry) -> None:
+    assert issubclass(verb.request_class, Request)
+    (request, *_) = inspect.signature(verb.function).parameters.values()
+    assert request.annotation == verb.request
+    for path, how in verb.answers.items():
+        assert issubclass(table.load(f"foretrain.{path}"), Answer)
+        for view in filter(None, how):
+            assert callable(table.load(f"foretrain.serving.views.{view}"))
+    assert verb.summary.endswith(".")
+
+
+def test_answers_are_those_that_functions_return() -> None:
+    returned = {
+        name for verb in VERBS.values() for name in verb.function.__annotations__["return"].split(" | ")
     }
-    assert bases <= {"Output"}
-    names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
-    assert not names & {"print_json", "print_table", "encode", "open_store"}
+    assert returned == set(table.shown())

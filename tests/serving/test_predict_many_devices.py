@@ -14,7 +14,7 @@ from tests.support.trace_events import check_trace
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.strategies.strategy import layout_of
-from foretrain.serving.cli.predict import COMMAND
+from foretrain.serving.requests.predicting import PredictRequest
 
 PAIRS = Path(__file__).parents[2] / "docs" / "examples" / "nvlink-pairs-topology.txt"
 Run = Callable[..., CompletedProcess[str]]
@@ -211,7 +211,7 @@ def test_what_does_not_fit_fails_only_if_checked(run_here: Run) -> None:
 
 
 def test_the_examples_of_the_help_name_hardware_that_is_known() -> None:
-    lines = [line.split() for line in COMMAND.examples]
+    lines = [line.split() for line in PredictRequest.EXAMPLES]
     assert len(lines) >= 5
     for words in lines:
         named = words[words.index("--on") + 1]

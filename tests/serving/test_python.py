@@ -15,22 +15,10 @@ from scripts import write_keywords
 
 import foretrain as ft
 from foretrain.decoding import options
-from foretrain.serving import python
-from foretrain.serving.requests.base import Request
+from foretrain.serving.python import keyword_options
+from foretrain.serving.table import VERBS, VerbEntry
 
 Run = Callable[..., CompletedProcess[str]]
-VERBS = {
-    "predict": ft.PredictRequest,
-    "plan": ft.PlanRequest,
-    "trace": ft.TraceRequest,
-    "guide": ft.GuideRequest,
-    "converge": ft.ConvergeRequest,
-    "scaling": ft.ScalingRequest,
-    "learn": ft.LearnRequest,
-    "rent_or_buy": ft.RentOrBuyRequest,
-    "simulate": ft.SimulateRequest,
-    "schedule": ft.ScheduleRequest,
-}
 PLANNED: dict[str, Any] = {"samples": 60_000, "epochs": 100, "gpu": "t4", "cloud": "aws"}
 
 
@@ -52,7 +40,7 @@ def timings(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [name for name in VERBS if ">>>" in (getattr(ft, name).__doc__ or "")])
 def test_the_examples_of_the_documentation_are_true(verb: str, log: Path, timings: Path) -> None:
     examples = Path(__file__).parents[2] / "docs" / "examples"
     globs = {
@@ -64,7 +52,7 @@ def test_the_examples_of_the_documentation_are_true(verb: str, log: Path, timing
         "example_times": examples / "times.csv",
     }
     finder = doctest.DocTestFinder(recurse=False)
-    (test,) = finder.find(getattr(python, verb), verb, globs=globs)
+    (test,) = finder.find(getattr(ft, verb), verb, globs=globs)
     assert test.examples, "every verb has an example"
     printed: list[str] = []
     outcome = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=printed.append)
@@ -72,30 +60,29 @@ def test_the_examples_of_the_documentation_are_true(verb: str, log: Path, timing
 
 
 def test_type_checkers_and_editors_see_the_present_options() -> None:
-    assert write_keywords.FILE.read_text(encoding="utf-8") == write_keywords.keywords_text(), (
+    assert write_keywords.FILE.read_text(encoding="utf-8") == write_keywords.stub_text(), (
         "options have changed: run python scripts/write_keywords.py"
     )
 
 
-@pytest.mark.parametrize(("verb", "request_class"), VERBS.items())
-def test_help_says_what_every_keyword_means(verb: str, request_class: type[Request]) -> None:
-    documented = inspect.getdoc(getattr(ft, verb)) or ""
-    own = {"loss"} if verb in ("predict", "plan", "trace") else set()  # of a module, beside the option
-    for each in options(request_class):
-        assert each.positional or each.name in own or f"\n    {each.name}: " in documented
+@pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
+def test_help_says_what_every_keyword_means(verb: VerbEntry) -> None:
+    documented = inspect.getdoc(getattr(ft, verb.name)) or ""
+    for each in keyword_options(verb):
+        assert f"\n    {each.name}: " in documented
 
 
 def test_loss_is_a_function_of_a_module_or_the_option() -> None:
     assert ft.trace("gpt2-small", batch=1, seq_len=16, loss="fused").workload.options.loss == "fused"
 
 
-@pytest.mark.parametrize(("verb", "request_class"), VERBS.items())
-def test_keywords_are_the_options(verb: str, request_class: type[Request]) -> None:
-    parameters = inspect.signature(getattr(ft, verb)).parameters
-    declared = {each.name for each in options(request_class) if not each.positional}
-    assert declared <= set(parameters)
-    required = {each.name for each in options(request_class) if each.is_required and not each.positional}
-    assert required == {
+@pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
+def test_keywords_are_the_options(verb: VerbEntry) -> None:
+    parameters = inspect.signature(getattr(ft, verb.name)).parameters
+    declared = options(verb.request_class)
+    assert {each.name for each in declared} <= set(parameters)
+    required = {each.name for each in declared if each.is_required and not each.positional}
+    assert required <= {
         name
         for name, each in parameters.items()
         if each.kind is each.KEYWORD_ONLY and each.default is each.empty

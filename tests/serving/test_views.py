@@ -21,7 +21,8 @@ from foretrain.prediction.resources.consumption import Consumption
 from foretrain.serving.rendering import answer_html, answer_text
 from foretrain.serving.rendering.html import document, fragment
 from foretrain.serving.rendering.terminal import plain_text
-from foretrain.serving.views import VIEWS, page_of
+from foretrain.serving.table import shown
+from foretrain.serving.views import page_of
 from foretrain.serving.views.blocks import (
     Break,
     Cell,
@@ -85,14 +86,8 @@ def test_a_log_as_text(run_here: Run, tmp_path: Any) -> None:
 
 def test_every_answer_has_a_view() -> None:
     classes = all_answers() - PARTS_OF_ANSWERS
-    assert {each.__name__ for each in classes} == set(VIEWS)
+    assert {each.__name__ for each in classes} == set(shown())
     assert len({each.__name__ for each in classes}) == len(classes), "views are found by the name of a class"
-
-
-@pytest.mark.parametrize("view", sorted(VIEWS.values()))
-def test_every_view_exists(view: str) -> None:
-    module, _, function = view.partition(".")
-    assert callable(getattr(importlib.import_module(f"foretrain.serving.views.{module}"), function))
 
 
 def test_an_answer_without_a_view_is_its_summary() -> None:

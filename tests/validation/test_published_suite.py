@@ -7,8 +7,8 @@ from validation.published_suite import FIGURES, Figure, _case, page, read, setti
 
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
-from foretrain.serving.requests.given import request_from
-from foretrain.serving.requests.predict import PredictRequest
+from foretrain.serving.requests import request_from
+from foretrain.serving.requests.predicting import PredictRequest
 
 ROW = {
     "what": "GPT pre-training", "area": "LLM", "model": "gpt2", "device": "h100-sxm", "devices": "8",

@@ -20,8 +20,8 @@ from foretrain.prediction.memory.lifetimes import MemoryUse as MemoryPart
 from foretrain.prediction.operators.listing import peak_flop_per_second
 from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.spread import SpreadTraits
-from foretrain.serving.requests.given import request_from
-from foretrain.serving.requests.predict import PredictRequest
+from foretrain.serving.requests import request_from
+from foretrain.serving.requests.predicting import PredictRequest
 from foretrain.serving.verbs import predicting
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.readers import ModelSource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from foretrain.facts.sheets import Sheet, data_root, read_entries
+from foretrain.facts.sheets import Sheet, read_registry
 from foretrain.registry import Registry
 
 
@@ -39,29 +39,10 @@ class Storage:
 @cache
 def datasets() -> Registry[Dataset]:
     """All known data sets, by id and alias."""
-    entries = read_entries(data_root() / "input" / "datasets", ("id", "name", "kind"))
-    return Registry(
-        "data set",
-        [Dataset(**entry.identity, aliases=entry.aliases, sheet=entry.sheet) for entry in entries],
-        name=lambda dataset: dataset.id,
-        aliases=lambda dataset: dataset.aliases,
-        hint=f"Known: {', '.join(_ids('datasets'))}",
-    )
+    return read_registry("data set", Dataset, "input/datasets")
 
 
 @cache
 def storages() -> Registry[Storage]:
     """All known kinds of storage, by id and alias."""
-    entries = read_entries(data_root() / "input" / "storage", ("id", "name", "kind"))
-    return Registry(
-        "storage",
-        [Storage(**entry.identity, aliases=entry.aliases, sheet=entry.sheet) for entry in entries],
-        name=lambda storage: storage.id,
-        aliases=lambda storage: storage.aliases,
-        hint=f"Known: {', '.join(_ids('storage'))}",
-    )
-
-
-def _ids(folder: str) -> list[str]:
-    files = (data_root() / "input" / folder).iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files)
+    return read_registry("storage", Storage, "input/storage")

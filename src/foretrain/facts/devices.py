@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from foretrain.errors import InvalidRequest, MissingData, UnknownName
-from foretrain.facts.sheets import Fact, FactKind, Sheet, data_root, read_entries
+from foretrain.facts.sheets import Fact, FactKind, Sheet, data_root, read_things
 from foretrain.facts.user_data import user_data_dir
 from foretrain.registry import Registry, normalise
 
@@ -17,7 +17,6 @@ THIS_MACHINE = "here"
 """The device that a calibration of this machine's CPU adds."""
 _THIS_MACHINE = frozenset({THIS_MACHINE, "this-machine", "cpu"})
 """Its names."""
-_IDENTITY = ("id", "name", "kind", "vendor", "family", "generation", "form", "per")
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,11 @@ class Device:
     def is_gpu(self) -> bool:
         """Whether it is a GPU."""
         return self.kind == "gpu"
+
+    @property
+    def is_pcie_card(self) -> bool:
+        """Whether it is a card in a slot of PCI Express, rather than on a board with links of its own."""
+        return self.form == "pcie"
 
     @property
     def memory_bytes(self) -> float:
@@ -106,9 +110,10 @@ class Device:
 @cache
 def devices() -> Registry[Device]:
     """All known devices, by id and alias."""
+    every = (each for folder in _folders() for each in read_things(Device, folder))
     return Registry(
         "device",
-        sorted(_read_devices(), key=lambda device: (not device.is_gpu, device.vendor != "nvidia", device.id)),
+        sorted(every, key=lambda device: (not device.is_gpu, device.vendor != "nvidia", device.id)),
         name=lambda device: device.id,
         aliases=lambda device: device.aliases,
         hint="List them: foretrain devices",
@@ -151,7 +156,7 @@ def with_watts(item: Device, watts: float) -> Device:
         "tdp_watts", watts, FactKind.ASSUMED, "request", note=f"limited by the user; sold with {sold:g} W"
     )
     facts = tuple(fact for fact in item.sheet if fact.quantity != "tdp_watts")
-    return replace(item, sheet=replace(item.sheet, facts=(limit, *facts)))
+    return replace(item, sheet=Sheet(item.sheet.subject, (limit, *facts)))
 
 
 def family(name: str) -> tuple[Device, ...]:
@@ -175,12 +180,6 @@ def list_devices(vendor: str | None = None, generation: str | None = None) -> tu
                 raise UnknownName(kind, wanted, known, f"Known: {', '.join(sorted(known))}")
             selected = tuple(item for item in selected if normalise(getattr(item, kind)) == normalise(wanted))
     return selected
-
-
-def _read_devices() -> Iterator[Device]:
-    for folder in _folders():
-        for entry in read_entries(folder, _IDENTITY):
-            yield Device(**entry.identity, aliases=entry.aliases, sheet=entry.sheet)
 
 
 def _folders() -> Iterator[Traversable]:

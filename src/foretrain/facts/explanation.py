@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,6 +16,7 @@ from foretrain.facts.links import links, topologies
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import BillingRule, providers
 from foretrain.facts.sheets import Fact, FactKind, Sheet, Source, quantities, sources
+from foretrain.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,11 @@ class Explanation(Answer):
 def explain(name: str) -> Explanation:
     """What is known of a device (or family), link, topology, node, provider, offer `provider:instance`, data
     set, storage or source."""
-    for look in (_device, _family, _link, _topology, _offer, _node, _provider, _dataset, _storage, _source):
+    looks = (
+        _device, _family, _named(links), _topology, _offer, _named(nodes), _provider, _named(datasets),
+        _named(storages), _source,
+    )  # fmt: skip
+    for look in looks:
         explanation = look(name)
         if explanation is not None:
             return explanation
@@ -96,6 +102,17 @@ def _statement(subject: str, fact: Fact) -> Statement:
     )
 
 
+def _named(registry: Callable[[], Registry[Any]]) -> Callable[[str], Explanation | None]:
+    """How to explain what a registry of plain things has; each is read when its turn comes."""
+
+    def look(name: str) -> Explanation | None:
+        known = registry().find(name)
+        kind = registry().kind
+        return None if known is None else _explanation(known.id, kind, known.name, [known.sheet])
+
+    return look
+
+
 def _device(name: str) -> Explanation | None:
     if name not in devices():
         return None
@@ -112,26 +129,12 @@ def _family(name: str) -> Explanation | None:
     return _explanation(name, "device family", title, [variant.sheet for variant in variants])
 
 
-def _link(name: str) -> Explanation | None:
-    if name not in links():
-        return None
-    link = links()[name]
-    return _explanation(link.id, "link", link.name, [link.sheet])
-
-
 def _topology(name: str) -> Explanation | None:
     if name not in topologies():
         return None
     topology = topologies()[name]
     title = f"PCI Express {topology.name}; sharing exponent {topology.sharing_exponent:.3g}, the mean"
     return _explanation(topology.id, "topology", title, [topology.sheet])
-
-
-def _node(name: str) -> Explanation | None:
-    if name not in nodes():
-        return None
-    node = nodes()[name]
-    return _explanation(node.id, "node", node.name, [node.sheet])
 
 
 def _provider(name: str) -> Explanation | None:
@@ -179,16 +182,6 @@ def _offer_sheet(offer: Offer) -> Sheet:
         spot = Fact("spot_usd_per_hour", offer.spot_usd_per_hour, FactKind.SPEC, offer.source, note=note)
         prices.append(spot)
     return Sheet(f"{offer.instance} in {offer.region}", tuple(prices))
-
-
-def _dataset(name: str) -> Explanation | None:
-    dataset = datasets().find(name)
-    return None if dataset is None else _explanation(dataset.id, "data set", dataset.name, [dataset.sheet])
-
-
-def _storage(name: str) -> Explanation | None:
-    storage = storages().find(name)
-    return None if storage is None else _explanation(storage.id, "storage", storage.name, [storage.sheet])
 
 
 def _source(name: str) -> Explanation | None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from foretrain.facts.sheets import data_root, read_toml
+from foretrain.persisted import restore
 from foretrain.registry import Registry
 
 PLAIN = "pytorch"
@@ -44,34 +44,41 @@ class Framework:
 
     name: str
     title: str
-    aliases: tuple[str, ...]
     fused: frozenset[str]
-    mixed_precision: str
-    optimizer: str | None
     recomputes_whole_blocks: bool
     sequence_parallel: bool
-    overlaps_tensor_exchanges: bool
     casts_fp8_weights_once: bool
     fuses_fp8_casts: bool
-    fp8_scaling: str
-    host_factor: float
-    copies_input_in_step: bool
-    filter_passes: float
-    timed_host: bool
-    python_functions: bool
-    waits_for_batches: bool
     attention: str
-    attention_library: str
-    communicators_per_axis: int
     source: str
-    note: str
+    aliases: tuple[str, ...] = ()
+    mixed_precision: str = ""
+    optimizer: str | None = None
+    overlaps_tensor_exchanges: bool = False
+    fp8_scaling: str = "delayed"
+    host_factor: float = 1.0
+    copies_input_in_step: bool = False
+    filter_passes: float = 0.0
+    timed_host: bool = False
+    python_functions: bool = False
+    waits_for_batches: bool = False
+    attention_library: str = "pytorch"
+    communicators_per_axis: int = 1
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.fused - set(FUSIONS))
+        if unknown:
+            raise ValueError(
+                f"framework {self.name} fuses {', '.join(unknown)}; known are {', '.join(FUSIONS)}"
+            )
 
 
 @cache
 def frameworks() -> Registry[Framework]:
     """All frameworks by name and alias."""
     raw = read_toml(data_root() / "frameworks" / "frameworks.toml")
-    items = [_framework(name, raw["frameworks"][name]) for name in raw["frameworks"]]
+    items = [restore(Framework, {**row, "name": name}, name) for name, row in raw["frameworks"].items()]
     return Registry(
         "framework",
         items,
@@ -90,34 +97,3 @@ def attention_in(library: str, year: int) -> str:
     """
     rows = read_toml(data_root() / "frameworks" / "attention.toml")[library]
     return next((str(row["kernel"]) for row in reversed(rows) if row["from"] <= year), "eager")
-
-
-def _framework(name: str, row: dict[str, Any]) -> Framework:
-    unknown = sorted(set(row["fused"]) - set(FUSIONS))
-    if unknown:
-        raise ValueError(f"framework {name} fuses {', '.join(unknown)}, which is not one of {FUSIONS}")
-    return Framework(
-        name=name,
-        title=row["title"],
-        aliases=tuple(row.get("aliases", ())),
-        fused=frozenset(row["fused"]),
-        mixed_precision=row.get("mixed_precision", ""),
-        optimizer=row.get("optimizer"),
-        recomputes_whole_blocks=row["recomputes_whole_blocks"],
-        sequence_parallel=row["sequence_parallel"],
-        overlaps_tensor_exchanges=row.get("overlaps_tensor_exchanges", False),
-        casts_fp8_weights_once=row["casts_fp8_weights_once"],
-        fuses_fp8_casts=row["fuses_fp8_casts"],
-        fp8_scaling=row.get("fp8_scaling", "delayed"),
-        host_factor=float(row.get("host_factor", 1.0)),
-        copies_input_in_step=row.get("copies_input_in_step", False),
-        filter_passes=float(row.get("filter_passes", 0.0)),
-        timed_host=row.get("timed_host", False),
-        python_functions=row.get("python_functions", False),
-        waits_for_batches=row.get("waits_for_batches", False),
-        attention=row["attention"],
-        attention_library=row.get("attention_library", "pytorch"),
-        communicators_per_axis=row.get("communicators_per_axis", 1),
-        source=row["source"],
-        note=row.get("note", ""),
-    )

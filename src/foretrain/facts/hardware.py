@@ -37,7 +37,7 @@ from foretrain.decoding import (
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName, nearest
 from foretrain.facts.devices import THIS_MACHINE, Device, device, devices, names_this_machine, with_watts
 from foretrain.facts.links import Link, link
-from foretrain.facts.sheets import Sheet, data_root, read_entries
+from foretrain.facts.sheets import Sheet, read_registry
 from foretrain.registry import Registry
 
 if TYPE_CHECKING:
@@ -114,15 +114,7 @@ class Node:
 @cache
 def nodes() -> Registry[Node]:
     """All known nodes, by id and alias (`aws:p4d.24xlarge`)."""
-    return Registry(
-        "node",
-        [
-            Node(**entry.identity, aliases=entry.aliases, sheet=entry.sheet)
-            for entry in read_entries(data_root() / "nodes", ("id", "name", "provider"))
-        ],
-        name=lambda node: node.id,
-        aliases=lambda node: node.aliases,
-    )
+    return read_registry("node", Node, "nodes", hint="")
 
 
 def node(name: str) -> Node:

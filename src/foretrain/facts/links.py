@@ -15,17 +15,51 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cache
 from statistics import fmean
 
 from foretrain.errors import UnknownName
 from foretrain.facts.calibrations import calibration_content
-from foretrain.facts.sheets import FactKind, Sheet, data_root, read_entries
+from foretrain.facts.sheets import Fact, FactKind, Sheet, read_registry
 from foretrain.registry import Registry
 from foretrain.units import UnitError, parse_bandwidth
 
-_PLANS = "nccl-topology-model"
-_INSIDE_NODES = frozenset({"pcie", "nvlink", "nvswitch"})
+NVLINK, PCIE, NETWORK = "nvlink", "pcie", "network"
+"""What exchanges over links of similar kinds have in common (`collectives.json`)."""
+_PLANS, _RATE = "nccl-topology-model", "nominal_bytes_per_second_per_direction"
+
+
+class LinkKind(StrEnum):
+    """The technology of a link."""
+
+    PCIE = "pcie"
+    NVLINK = "nvlink"
+    NVSWITCH = "nvswitch"
+    XGMI = "xgmi"
+    INFINIBAND = "infiniband"
+    ETHERNET = "ethernet"
+    EFA = "efa"
+
+    @property
+    def is_pcie(self) -> bool:
+        """Whether it is PCI Express, which devices of a node share in some topology."""
+        return self is LinkKind.PCIE
+
+    @property
+    def is_nvlink(self) -> bool:
+        """Whether it is NVLink, from device to device or through a switch."""
+        return self in (LinkKind.NVLINK, LinkKind.NVSWITCH)
+
+    @property
+    def joins_nodes(self) -> bool:
+        """Whether it is a network between nodes; other links join the devices of one."""
+        return self in (LinkKind.INFINIBAND, LinkKind.ETHERNET, LinkKind.EFA)
+
+    @property
+    def behaviour(self) -> str:
+        """The kind whose latencies and protocols it has; no xGMI was measured, which is as NVLink is."""
+        return NETWORK if self.joins_nodes else PCIE if self.is_pcie else NVLINK
 
 
 @cache
@@ -37,23 +71,32 @@ def planned_share() -> float:
 
 @dataclass(frozen=True)
 class Link:
-    """One kind of link. `kind` is its technology: pcie, nvlink, nvswitch, infiniband, ethernet or efa."""
+    """One kind of link."""
 
     id: str
     name: str
-    kind: str
+    kind: LinkKind
     aliases: tuple[str, ...]
     sheet: Sheet
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", LinkKind(self.kind))  # a file says it in text
 
     @property
     def joins_nodes(self) -> bool:
         """Whether it is a network between nodes; other links join the devices of one."""
-        return self.kind not in _INSIDE_NODES
+        return self.kind.joins_nodes
+
+    @property
+    def source(self) -> str:
+        """That of its rate on the data sheet."""
+        fact = self.sheet.fact(_RATE)
+        return fact.source if fact else self.id
 
     @property
     def nominal_bytes_per_second_per_direction(self) -> float:
         """Rate on the data sheet, after line coding."""
-        return self.sheet.number("nominal_bytes_per_second_per_direction")
+        return self.sheet.number(_RATE)
 
     @property
     def achievable_bytes_per_second_per_direction(self) -> float:
@@ -107,30 +150,16 @@ class PcieTopology:
 @cache
 def topologies() -> Registry[PcieTopology]:
     """All known topologies of PCI Express, by id and alias."""
-    entries = list(read_entries(data_root() / "topologies", ("id", "name")))
-    return Registry(
-        "topology",
-        [PcieTopology(**entry.identity, aliases=entry.aliases, sheet=entry.sheet) for entry in entries],
-        name=lambda topology: topology.id,
-        aliases=lambda topology: topology.aliases,
-        hint=f"Known: {', '.join(entry.identity['id'] for entry in entries)}",
-    )
+    return read_registry("topology", PcieTopology, "topologies")
 
 
 @cache
 def links() -> Registry[Link]:
     """All known links, by id and alias."""
-    return Registry(
-        "link",
-        [
-            Link(**entry.identity, aliases=entry.aliases, sheet=entry.sheet)
-            for entry in read_entries(data_root() / "links", ("id", "name", "kind"))
-        ],
-        name=lambda link: link.id,
-        aliases=lambda link: link.aliases,
-        hint="A link is such as pcie4-x16, nvlink3, nvswitch3, ethernet-100g, infiniband-ndr or a rate "
-        "(10Gbit/s).",
+    hint = (
+        "A link is such as pcie4-x16, nvlink3, nvswitch3, ethernet-100g, infiniband-ndr or a rate (10Gbit/s)."
     )
+    return read_registry("link", Link, "links", hint)
 
 
 def list_links(kind: str | None = None) -> tuple[Link, ...]:
@@ -139,12 +168,11 @@ def list_links(kind: str | None = None) -> tuple[Link, ...]:
     kinds = sorted({each.kind for each in every})
     if kind is not None and kind not in kinds:
         raise UnknownName("kind of link", kind, kinds, f"Known: {', '.join(kinds)}")
-    rate = "nominal_bytes_per_second_per_direction"
     chosen = (each for each in every if kind is None or each.kind == kind)
     return tuple(
         sorted(
             chosen,
-            key=lambda each: (each.kind, each.sheet.number(rate) if each.sheet.has(rate) else 0.0, each.id),
+            key=lambda each: (each.kind, each.sheet.number(_RATE) if each.sheet.has(_RATE) else 0.0, each.id),
         )
     )
 
@@ -166,10 +194,9 @@ def link(name: str) -> Link:
 
 def _ethernet_of(name: str, bytes_per_second: float) -> Link:
     """An Ethernet link capped to a rate: payload share and latency of the known link nearest in rate."""
-    known = [each for each in links().values() if each.kind == "ethernet"]
-    rate = "nominal_bytes_per_second_per_direction"
-    nearest = min(known, key=lambda each: abs(math.log(each.sheet.number(rate) / bytes_per_second)))
-    factor = bytes_per_second / nearest.sheet.number(rate)
+    known = [each for each in links().values() if each.kind is LinkKind.ETHERNET]
+    nearest = min(known, key=lambda each: abs(math.log(each.sheet.number(_RATE) / bytes_per_second)))
+    factor = bytes_per_second / nearest.sheet.number(_RATE)
     facts = tuple(
         replace(fact, value=float(fact.value) * factor, kind=FactKind.ASSUMED, note=f"{nearest.id}, scaled")
         if fact.quantity.endswith("bytes_per_second_per_direction")
@@ -177,3 +204,9 @@ def _ethernet_of(name: str, bytes_per_second: float) -> Link:
         for fact in nearest.sheet
     )
     return Link(name, f"{name} Ethernet", nearest.kind, (), Sheet(name, facts))
+
+
+def own_links(kind: LinkKind, fact: Fact, count: int = 1) -> Link:
+    """One of `count` links of a device whose rate together is a fact of its sheet."""
+    rate = replace(fact, quantity=_RATE, value=float(fact.value) / count)
+    return Link(kind.value, kind.value, kind, (), Sheet(kind.value, (rate,)))

@@ -19,6 +19,7 @@ from functools import cache
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.estimates import Quantiles
 from foretrain.facts.sheets import FactKind, data_root, read_toml
+from foretrain.persisted import Malformed, restore
 from foretrain.registry import Registry, normalise
 from foretrain.units import JOULES_PER_KWH
 
@@ -228,8 +229,6 @@ def default(name: str) -> Default:
 
 def _default(name: str, entry: dict[str, object]) -> Default:
     try:
-        rest = {key: value for key, value in entry.items() if key not in {"p10", "p50", "p90", "kind"}}
-        quantiles = Quantiles(*(float(str(entry[key])) for key in ("p10", "p50", "p90")))
-        return Default(name=name, quantiles=quantiles, kind=FactKind(str(entry["kind"])), **rest)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError) as error:
+        return restore(Default, {**entry, "name": name, "quantiles": entry})
+    except Malformed as error:
         raise InvalidData(_FILE, f"{name}: {error}") from error

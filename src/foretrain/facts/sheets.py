@@ -17,18 +17,21 @@ identifying texts, its aliases, and `[[facts]]` blocks. Sources are listed in `d
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, TypeVar
 
 from foretrain.errors import InvalidData, MissingData
+from foretrain.persisted import restore
 from foretrain.registry import Registry
 
+T = TypeVar("T")
 Value = float | int | str
+_FACTS = "[[facts]]"
 
 
 class FactKind(StrEnum):
@@ -59,16 +62,30 @@ class Quantity:
     name: str
     unit: str
     meaning: str
-    bounds: tuple[float, float] | None
-    required: tuple[str, ...]
+    bounds: tuple[float, float] | None = None
+    required: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sheet:
-    """All facts about one thing."""
+    """All facts about one thing; `given` may be what reads them when one is first asked for.
+
+    A prediction needs the names of all devices and the facts of a few: to read those of all took half of the
+    time in which hardware is looked up.
+    """
 
     subject: str
-    facts: tuple[Fact, ...]
+    given: tuple[Fact, ...] | Callable[[], tuple[Fact, ...]]
+
+    @cached_property
+    def facts(self) -> tuple[Fact, ...]:
+        """All of them, in the order of the file."""
+        return self.given() if callable(self.given) else self.given
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Sheet):
+            return self is other
+        return (self.subject, self.facts) == (other.subject, other.facts)
 
     def __iter__(self) -> Iterator[Fact]:
         return iter(self.facts)
@@ -126,29 +143,33 @@ def data_root() -> Traversable:
 
 def read_toml(file: Traversable) -> dict[str, Any]:
     """A TOML file as a dictionary; a malformed one raises `InvalidData` with its name."""
+    return _parse_toml(_read_text(file), file.name)
+
+
+def _read_text(file: Traversable) -> str:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
         raise InvalidData(file.name, f"not valid TOML: {error}") from error
+
+
+def _parse_toml(text: str, file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidData(file, f"not valid TOML: {error}") from error
 
 
 @cache
 def quantities() -> Mapping[str, Quantity]:
     """Every quantity a fact may state, from `data/quantities.toml`."""
-    return {
-        name: Quantity(
-            name=name,
-            unit=entry["unit"],
-            meaning=entry["meaning"],
-            bounds=tuple(entry["bounds"]) if "bounds" in entry else None,
-            required=tuple(entry.get("required", ())),
-        )
-        for name, entry in read_toml(data_root() / "quantities.toml").items()
-    }
+    entries = read_toml(data_root() / "quantities.toml")
+    return {name: restore(Quantity, {**entry, "name": name}, name) for name, entry in entries.items()}
 
 
-def read_sheet(subject: str, blocks: list[dict[str, Any]], file: str) -> Sheet:
-    """A sheet from the `[[facts]]` blocks of a file."""
+def _read_facts(text: str, file: str) -> tuple[Fact, ...]:
+    """The facts of the `[[facts]]` blocks of a file."""
+    blocks = _parse_toml(text, file).get("facts", [])
     facts: list[Fact] = []
     stated: set[str] = set()
     for block in blocks:
@@ -167,33 +188,46 @@ def read_sheet(subject: str, blocks: list[dict[str, Any]], file: str) -> Sheet:
                 raise InvalidData(file, f"{quantity} = {value!r} is neither a number nor a text")
             facts.append(Fact(quantity, value, kind, source, quantity not in stated, note))
             stated.add(quantity)
-    return Sheet(subject, tuple(facts))
+    return tuple(facts)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What one file says: identifying texts by key, aliases, facts."""
+def read_things(kind: Callable[..., T], folder: Traversable, texts: Iterable[str] = ()) -> Iterator[T]:
+    """What the TOML files of a folder describe, in order of name.
 
-    identity: dict[str, str]
-    aliases: tuple[str, ...]
-    sheet: Sheet
-
-
-def read_entries(folder: Traversable, identity: tuple[str, ...]) -> Iterator[Entry]:
-    """The TOML files of a folder, in order of name; each must state the `identity` texts."""
+    Each must state its identifying `texts`, by default all fields of `kind` but `aliases` and `sheet`. Facts
+    are read when they are used.
+    """
+    wanted = tuple(texts) or _identity(kind)
     files = (file for file in folder.iterdir() if file.name.endswith(".toml"))
     for file in sorted(files, key=lambda file: file.name):
-        content = read_toml(file)
-        missing = [key for key in identity if not isinstance(content.get(key), str)]
+        head, marker, facts = _read_text(file).partition(f"\n{_FACTS}")
+        content = _parse_toml(head, file.name)
+        missing = [key for key in wanted if not isinstance(content.get(key), str)]
         if missing:
             raise InvalidData(file.name, f"a file in {folder.name} must say {', '.join(missing)}")
         if content["id"] + ".toml" != file.name:
             raise InvalidData(file.name, f"the file is not named after its id, {content['id']!r}")
-        yield Entry(
-            identity={key: content[key] for key in identity},
-            aliases=tuple(content.get("aliases", ())),
-            sheet=read_sheet(content["id"], content.get("facts", []), file.name),
+        sheet = Sheet(content["id"], partial(_read_facts, f"{_FACTS}{facts}" if marker else "", file.name))
+        yield kind(
+            **{key: content[key] for key in wanted}, aliases=tuple(content.get("aliases", ())), sheet=sheet
         )
+
+
+def _identity(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if each.name not in ("aliases", "sheet"))
+
+
+def read_registry(what: str, kind: type[T], folder: str, hint: str | None = None) -> Registry[T]:
+    """What the files of a data folder describe, by id and alias; the hint lists all ids by default."""
+    things: list[Any] = list(read_things(kind, data_root() / folder))
+    listed = f"Known: {', '.join(each.id for each in things)}"
+    return Registry(
+        what,
+        things,
+        name=lambda each: each.id,
+        aliases=lambda each: each.aliases,
+        hint=listed if hint is None else hint,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from foretrain.errors import InvalidRequest
+
 
 def user_data_dir() -> Path:
     """The user's own data directory: `FORETRAIN_HOME` if set, else the platform's place for it."""
@@ -15,6 +17,19 @@ def user_data_dir() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("foretrain", appauthor=False))
+
+
+def check_file(name: str, file: Path | None) -> None:
+    """Refuse a folder, and a file in a folder that does not exist, before anything is computed.
+
+    `name` is what the file was given as, e.g. `FILE`.
+    """
+    if file is None:
+        return
+    if file.is_dir():
+        raise InvalidRequest(f"{name} {file} is a folder: name a file")
+    if not file.absolute().parent.is_dir():
+        raise InvalidRequest(f"{name} {file}: there is no folder {file.parent}; make it first")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from foretrain.answers import Answer
 from foretrain.encoding import encode
@@ -205,6 +205,64 @@ class Prediction(Answer):
             ("throughput", throughput),
             ("memory", f"{format_bytes(memory.bytes.p50)} of {format_bytes(memory.capacity_bytes)}, {fits}"),
             ("bottleneck", f"{self.bottleneck.kind}: {self.bottleneck.verdict}"),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class FitAnswer(Answer):
+    """Whether a training step fits into the memory of its devices, and what would make it fit.
+
+    `device` is the fullest one, which `memory` is about.
+    """
+
+    workload: Workload
+    cluster: Cluster
+    strategy: str
+    batch: int
+    tokens: int
+    memory: MemoryAnswer
+    device: str
+    notes: tuple[str, ...]
+
+    @property
+    def probability(self) -> float:
+        """The probability that it does not run out of memory."""
+        return 1 - self.memory.out_of_memory_probability
+
+    @property
+    def solutions(self) -> tuple[tuple[MemoryRemedy, dict[str, str]], ...]:
+        """The changes that make it fit with the options they stand for, those of fewest options first."""
+        from foretrain.prediction.advice.remedies import options_of
+
+        fitting = [(each, options_of(each.change, self.device)) for each in self.memory.advice if each.fits]
+        return tuple(sorted(fitting, key=lambda solution: len(solution[1])))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data; `solutions` are changes with the options of a request they stand for."""
+        return {
+            "fits": self.memory.fits,
+            "probability": self.probability,
+            "largest_batch": self.memory.largest_batch,
+            "solutions": [
+                {"change": remedy.change, "options": options, "bytes": remedy.bytes}
+                for remedy, options in self.solutions
+            ],
+            "workload": description(self.workload, self.batch, self.tokens),
+            "hardware": _hardware(self.cluster, self.strategy),
+            "memory": encode(self.memory),
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """The verdict, how much memory of how much, and the largest batch."""
+        memory = self.memory
+        return (
+            ("model", self.workload.source.name),
+            ("hardware", f"{self.cluster.name}, {self.strategy}"),
+            ("fits", f"{'yes' if memory.fits else 'no'}, with probability {self.probability:.0%}"),
+            ("memory", f"{format_bytes(memory.bytes.p50)} of {format_bytes(memory.capacity_bytes)}"),
+            ("largest batch", str(memory.largest_batch or "none")),
         )
 
 

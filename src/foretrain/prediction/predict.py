@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.estimates import Estimate
+from foretrain.facts.devices import Device
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
 from foretrain.prediction.advice.changes import Advice, advice
 from foretrain.prediction.advice.scaling_curve import ResizedStep, ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
     Coverage,
+    FitAnswer,
     MemoryAnswer,
     ParallelismReport,
     Prediction,
@@ -51,10 +54,11 @@ from foretrain.prediction.scenario import (
     step_context,
 )
 from foretrain.prediction.spread import KnowledgeClass
+from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.workloads.graph import Phase, checkpoint_bytes
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import family_key, graph_at
 
 if TYPE_CHECKING:
     from foretrain.prediction.advice.remedies import MemoryRemedy
@@ -93,6 +97,51 @@ def predict_as(kind: type[AnyPrediction], scenario: Scenario) -> AnyPrediction |
     if PRECISION not in scenario.workload.left_open:
         return answer
     return replace(answer, notes=(_note_on_precision(complete), *answer.notes))
+
+
+def fit(scenario: Scenario) -> FitAnswer | Infeasible:
+    """Whether a training step fits into memory, and what would make it fit; no advice on its time."""
+    complete = resolve(scenario)
+    outcome = _outcome(complete)
+    if isinstance(outcome, Infeasible):
+        return outcome
+    if isinstance(outcome, Evaluation):
+        return _fit_answer(complete, outcome)
+    from foretrain.prediction.search.search import Ranking
+
+    if isinstance(outcome, Ranking):
+        return _fit_answer(complete, outcome.best)
+    division = outcome.division
+    answer = _fit_answer(complete, division.fullest, outcome.largest_batch, outcome.notes)
+    return replace(
+        answer, batch=division.global_batch, tokens=answer.tokens * division.global_batch // answer.batch
+    )
+
+
+def _fit_answer(
+    scenario: Scenario, fullest: Evaluation, largest: int | None = None, notes: tuple[str, ...] = ()
+) -> FitAnswer:
+    """The answer of the fullest device; `largest` is the largest batch where it is known."""
+    fitting: tuple[MemoryRemedy, ...] = ()
+    if largest is None:
+        largest = _largest_batch(fullest)
+        if not fullest.memory.fits:
+            from foretrain.prediction.advice.remedies import remedies
+
+            fitting = remedies(fullest, largest)
+    graph, configuration = fullest.graph, fullest.configuration
+    if PRECISION in scenario.workload.left_open:
+        notes = (_note_on_precision(scenario), *notes)
+    return FitAnswer(
+        workload=fullest.context.workload,
+        cluster=scenario.cluster,
+        strategy=configuration.layout.name,
+        batch=configuration.batch,
+        tokens=graph.tokens * configuration.batch // graph.batch,
+        memory=_memory(fullest, largest, fitting),
+        device=fullest.context.hardware.device.id,
+        notes=tuple(dict.fromkeys((*notes, *graph.notes))),
+    )
 
 
 def pace_of(scenario: Scenario) -> Evaluation | Infeasible:
@@ -312,10 +361,18 @@ def _largest_batch(now: Evaluation) -> int:
         largest = _extrapolate(now, memory_at)
         largest += memory_at(largest + 1).fits  # a full device fragments less
     else:
+        known = _fitting_batches(family_key(context.workload), device, options)
         largest = largest_batch(
-            lambda size: graph_at(context.workload, size), device, options, start=now.graph.batch
+            partial(graph_at, context.workload), device, options, start=now.graph.batch, known=known
         )
     return largest * rounds
+
+
+@lru_cache(maxsize=256)
+def _fitting_batches(step: str, device: Device, options: MemoryOptions) -> dict[int, bool]:
+    """Which batches of a step fit a device, as far as they were tried: predictions in a loop share them."""
+    del step, device, options
+    return {}
 
 
 def _extrapolate(now: Evaluation, memory_at: Callable[[int], MemoryEstimate]) -> int:

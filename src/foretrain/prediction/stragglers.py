@@ -299,12 +299,11 @@ def _times(first: Floats, second: Floats) -> Floats:
 
 
 FILE = "jitter.json"
-_CPU = "cpu"
 
 
 def default_jitter(device: Device) -> float:
     """The coefficient of variation of step times between devices; 0 for CPUs, which were not measured."""
-    return 0.0 if device.kind == _CPU else _load_fitted()
+    return 0.0 if device.is_cpu else _load_fitted()
 
 
 @cache

@@ -4,9 +4,6 @@ The tasks of a stream run in the order they are listed. A task starts when the t
 have ended:
 
     start = max(end of the previous task of its stream, ends of the tasks in `after`)
-    end   = max(start + seconds, end of `paced_by`)
-
-`paced_by` is a task that must end first: a kernel cannot end before its launch does.
 
 `chrome_trace` writes the JSON that Perfetto and chrome://tracing open, as the "Trace Event Format" document
 defines it: complete events (`ph` X) in microseconds, a process for each device and a thread for each stream,
@@ -45,7 +42,6 @@ class Task(NamedTuple):
     stream: Stream
     seconds: float
     after: tuple[int, ...] = ()
-    paced_by: int | None = None
     kind: str = ""
 
 
@@ -96,18 +92,27 @@ class Timeline:
 
 def simulate(tasks: Sequence[Task]) -> Timeline:
     """The start and end of every task."""
-    starts, ends = [0.0] * len(tasks), [0.0] * len(tasks)
-    free: dict[Stream, float] = {}
-    for index, (_, stream, seconds, after, paced_by, _) in enumerate(tasks):
-        start = free.get(stream, 0.0)
-        for other in after:
-            start = max(start, ends[other])
-        end = start + seconds
-        if paced_by is not None:
-            end = max(end, ends[paced_by])
-        starts[index], ends[index] = start, end
-        free[stream] = end
+    numbers: dict[Stream, int] = {}
+    streams = [numbers.setdefault(task.stream, len(numbers)) for task in tasks]
+    starts, ends = play(streams, [task.seconds for task in tasks], [task.after for task in tasks])
     return Timeline(tuple(tasks), np.array(starts), np.array(ends))
+
+
+def play(
+    streams: Sequence[int], seconds: Sequence[float], after: Sequence[tuple[int, ...]]
+) -> tuple[list[float], list[float]]:
+    """Starts and ends of tasks on numbered streams; a step is played many times before one is shown."""
+    starts, ends = [], []
+    free = [0.0] * (max(streams, default=0) + 1)
+    for stream, length, others in zip(streams, seconds, after, strict=True):
+        start = free[stream]
+        for other in others:
+            if ends[other] > start:
+                start = ends[other]
+        free[stream] = end = start + length
+        starts.append(start)
+        ends.append(end)
+    return starts, ends
 
 
 def merge_spans(spans: Spans) -> Spans:

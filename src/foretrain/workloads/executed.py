@@ -12,13 +12,15 @@ References: J. Ren et al., "ZeRO-Offload", arXiv:2101.06840; PyTorch `fsdp.CPUOf
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from foretrain.facts.frameworks import frameworks
+from foretrain.workloads.depth import NotDerivable, at_every_depth, deepen
 from foretrain.workloads.fused_kernels import fuse_kernels
-from foretrain.workloads.fusion import Fusion, fusion
+from foretrain.workloads.fusion import CONVOLUTION, Fusion, fusion
 from foretrain.workloads.graph import Graph, Phase, Role, with_options
 from foretrain.workloads.rematerialisation import with_retyped_specs
 from foretrain.workloads.rules import operators
@@ -44,9 +46,29 @@ class ExecutedGraph:
         """The step with its kernels fused, if it is compiled or its framework fuses any."""
         if not fuses(self.source):
             return self.source
+        if self.shallow is not None:
+            low, high, extra = self.shallow
+            with suppress(NotDerivable):
+                return deepen(low.graph, high.graph, extra)
         if self.first is None:
             return self._fusion.graph
         return self.first.graph.with_sizes_of(with_retyped_specs(self.source, self.first._fusion.retyped))
+
+    @cached_property
+    def shallow(self) -> tuple[ExecutedGraph, ExecutedGraph, int] | None:
+        """The step with a few of its equal blocks, with one more, and how many more than these it has.
+
+        None, too, if images are compiled: their layout depends on the number of all calls.
+        """
+        if self.source.repeats is None:
+            return None
+        low, high, extra = self.source.repeats
+        if self.source.options.compile and any(call.name == CONVOLUTION for call in low.calls):
+            return None
+        first = self.first.shallow if self.first is not None else None
+        if first is None:
+            return ExecutedGraph(low), ExecutedGraph(high), extra
+        return ExecutedGraph(low, first[0]), ExecutedGraph(high, first[1]), extra
 
     @cached_property
     def _fusion(self) -> Fusion:
@@ -54,7 +76,7 @@ class ExecutedGraph:
 
     def with_options(self, **changes: Any) -> ExecutedGraph:
         """The same step run with other options; its kernels are chosen anew."""
-        return ExecutedGraph(with_options(self.source, **changes))
+        return ExecutedGraph(at_every_depth(partial(with_options, **changes))(self.source))
 
 
 def fuses(graph: Graph) -> bool:
@@ -92,6 +114,7 @@ def is_offloaded(graph: Graph, what: str) -> bool:
     return what in graph.options.offload
 
 
+@at_every_depth
 def offload_optimizer(graph: Graph) -> Graph:
     """The graph without its optimizer, if that is offloaded."""
     has_update = any(call.phase is Phase.OPTIMIZER for call in graph.calls)

@@ -4,23 +4,25 @@ The shapes of a training step are multilinear in batch and sequence length: ever
 c₀ + c₁·batch + c₂·length + c₃·batch·length. So a graph recorded at two values of each axis determines it at
 all others, exactly, as long as the calls themselves do not change. Where they do (an image size changes how a
 convolution rounds, a loss loops over the batch) the graph is not derivable and is traced anew.
+
+The number of equal blocks is one more axis: a family of a deep model is two families of a few blocks, from
+which `depth` derives the others.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from foretrain.workloads.depth import NotDerivable, deepen
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.graph import Graph, Spec
 
-
-class NotDerivable(Exception):
-    """The recorded graphs differ in more than sizes, or a size would not come out whole."""
+__all__ = ["Family", "NotDerivable", "RecordedAxis", "family"]
 
 
 class RecordedAxis(NamedTuple):
@@ -36,35 +38,50 @@ class Family:
     """A graph with the specs it has at each corner of the recorded values.
 
     `corners[i]` are the specs at one combination, in the order of `itertools.product` over (low, high) of the
-    axes; all corners have one spec for each spec of `graph`, which is the first corner.
+    axes; all corners have one spec for each spec of `recorded`, which is the first corner.
+
+    With `deeper`, a family of one block more, the graphs of this family have `extra` blocks more than those.
     """
 
     axes: tuple[RecordedAxis, ...]
-    graph: Graph
+    recorded: Graph
     corners: tuple[tuple[Spec, ...], ...]
     counts: tuple[tuple[int, int], ...]
+    deeper: Family | None = None
+    extra: int = 0
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph at the low values."""
+        return self.at({})
 
     def at(self, values: Mapping[str, int]) -> Graph:
         """The graph at other values of the axes; an axis that is not named stays at its low value."""
+        own = self._recorded_at(values)
+        return own if self.deeper is None else deepen(own, self.deeper.at(values), self.extra)
+
+    def _recorded_at(self, values: Mapping[str, int]) -> Graph:
         weights = self._weights(values)
         specs = tuple(
             Spec(_mix([corner.shape for corner in spec_at_corners], weights), spec_at_corners[0].dtype)
             for spec_at_corners in zip(*self.corners, strict=True)
         )
         samples, tokens = _mix(self.counts, weights)
-        return self.graph.with_specs(specs, batch=samples, samples=samples, tokens=tokens)
+        return self.recorded.with_specs(specs, batch=samples, samples=samples, tokens=tokens)
 
     def executed_at(self, values: Mapping[str, int]) -> ExecutedGraph:
         """The graph at other values of the axes as it runs; kernels are chosen once for the family."""
         return ExecutedGraph(offload_optimizer(self.at(values)), self._first)
 
-    def with_graph(self, graph: Graph) -> Family:
-        """The family of another graph on the same shapes; its dtypes hold at every corner."""
+    def changed(self, change: Callable[[Graph], Graph]) -> Family:
+        """The family of changed graphs on the same shapes; their dtypes hold at every corner."""
+        graph = change(self.recorded)
         corners = tuple(
             tuple(at._replace(dtype=spec.dtype) for at, spec in zip(corner, graph.specs, strict=True))
             for corner in self.corners
         )
-        return replace(self, graph=graph, corners=corners)
+        deeper = None if self.deeper is None else self.deeper.changed(change)
+        return replace(self, recorded=graph, corners=corners, deeper=deeper)
 
     @cached_property
     def _first(self) -> ExecutedGraph:
@@ -101,7 +118,7 @@ def family(axes: Sequence[RecordedAxis], graphs: Sequence[Graph]) -> Family:
     )
     return Family(
         axes=tuple(axes),
-        graph=replace(first, specs=joint.corner(0), calls=calls, buffers=buffers, layers=layers),
+        recorded=replace(first, specs=joint.corner(0), calls=calls, buffers=buffers, layers=layers),
         corners=tuple(joint.corner(index) for index in range(len(graphs))),
         counts=tuple((graph.samples, graph.tokens) for graph in graphs),
     )

@@ -48,9 +48,9 @@ _LARGEST_KERNEL = 64
 """Operators of one kernel (`max_fusion_size` of TorchInductor)."""
 _LONGEST_ROW_BYTES = 2**17
 """The longest row that a cache of 50 MB still holds for its second pass, with 300-400 blocks in flight."""
-_CONVOLUTION = "aten.convolution"
-_CONVOLUTIONS = frozenset({_CONVOLUTION, "aten.convolution_backward"})
-_CALLS_PER_CONVOLUTION = 300
+CONVOLUTION = "aten.convolution"
+_CONVOLUTIONS = frozenset({CONVOLUTION, "aten.convolution_backward"})
+_CALLS_PERCONVOLUTION = 300
 _SMALL_CHANNELS = 64
 _SLOWDOWN = {"grouped": 1.358, "small": 0.783, "narrowing": 0.725, "other": 0.823}
 """Channels-last time over channels-first time of forward convolutions, as TorchInductor assumes it."""
@@ -318,8 +318,8 @@ def runs_channels_last(graph: Graph) -> bool:
     narrow. A step with few convolutions keeps its layout.
     """
     forward = [call for call in graph.calls if call.phase is Phase.FORWARD]
-    convolutions = [call for call in forward if call.name == _CONVOLUTION]
-    if not convolutions or len(forward) >= _CALLS_PER_CONVOLUTION * len(convolutions):
+    convolutions = [call for call in forward if call.name == CONVOLUTION]
+    if not convolutions or len(forward) >= _CALLS_PERCONVOLUTION * len(convolutions):
         return False
     kinds = [_convolution_kind(graph, call) for call in convolutions]
     if len(forward) == len(graph.calls):

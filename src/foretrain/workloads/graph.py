@@ -194,6 +194,14 @@ class Structure:
         return tuple(edges)
 
 
+class Repeats(NamedTuple):
+    """Two graphs of a few equal blocks, one block apart, and how many more than the deeper a graph has."""
+
+    low: Graph
+    high: Graph
+    extra: int
+
+
 DEFAULT_OPTIONS = ResolvedOptions()
 _NO_STRUCTURE = Structure((), ())
 
@@ -209,6 +217,7 @@ class Graph:
 
     `structure` follows from the calls and buffers: `replace` keeps it where they stay and makes a new one
     where they change. `derived` holds what `once_per_graph` functions returned; a changed graph starts empty.
+    A graph that was derived from shallower ones (`depth.deepen`) has them in `repeats`, a changed one not.
     """
 
     specs: tuple[Spec, ...]
@@ -227,6 +236,7 @@ class Graph:
     derived: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    repeats: Repeats | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.structure.calls is not self.calls or self.structure.buffers is not self.buffers:

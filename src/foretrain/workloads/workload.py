@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.workloads import cache
+from foretrain.workloads.depth import at_every_depth, deepen
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
 from foretrain.workloads.graph import Graph, with_options
@@ -27,9 +28,15 @@ if TYPE_CHECKING:
 
 BATCHES = (2, 4)
 """Where families are recorded. Not at 1: tensors of size one take shortcuts that larger ones do not."""
+FEW_BLOCKS = (4, 5)
+"""Equal blocks that are recorded of a model with many; the first and the last of them are special."""
+MANY = 3
+"""How many times as many blocks a model has if it is worth while to record few."""
 RECENT = 32
 """Graphs that stay in memory: searches return to the same batch sizes."""
 
+
+Recorded = TypeVar("Recorded", Graph, Family)
 
 _KEY_AFTER = {"forward_only": "offload", "half_outputs": "autocast"}
 """Where the JSON has the two that are not declared among the options of a step: its order is stable."""
@@ -118,14 +125,14 @@ def _execute(entry: _Entry) -> ExecutedGraph:
             graph = executed_graph(twin).source
             if _has_fused_attention(graph):
                 break
-        return ExecutedGraph(shared.change(graph))
+        return ExecutedGraph(at_every_depth(shared.change)(graph))
     cached = cache.find(entry.key)
     if isinstance(cached, Graph):
         return ExecutedGraph(offload_optimizer(cached))
     derived = _derive(entry.workload)
     if derived is not None:
         return derived
-    graph = trace_workload(entry.workload)
+    graph = record_workload(entry.workload)
     cache.keep(entry.key, graph, entry.workload.source.is_kept)
     return ExecutedGraph(offload_optimizer(graph))
 
@@ -172,22 +179,57 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
     if shared is not None:
         for twin in shared.workloads:
             recorded = record_family(twin, seq_lens)
-            if recorded is None or _has_fused_attention(recorded.graph):
+            if recorded is None or _has_fused_attention(recorded.recorded):
                 break
-        return None if recorded is None else recorded.with_graph(shared.change(recorded.graph))
+        return None if recorded is None else recorded.changed(shared.change)
     axes = (RecordedAxis("batch", *BATCHES), *((RecordedAxis("seq_len", *seq_lens),) if seq_lens else ()))
     entry = _key(workload, "family", seq_lens)
     cached = cache.find(entry)
     if isinstance(cached, Family):
         return cached
-    values = itertools.product(BATCHES, seq_lens or (workload.sizes.seq_len,))
+    values = tuple(itertools.product(BATCHES, seq_lens or (workload.sizes.seq_len,)))
+
+    def record(source: ModelSource) -> Family:
+        sized = (replace(workload, source=source).at(batch=batch, seq_len=length) for batch, length in values)
+        return family(axes, [trace_workload(each) for each in sized])
+
     try:
-        graphs = [trace_workload(workload.at(batch=batch, seq_len=seq_len)) for batch, seq_len in values]
-        recorded = family(axes, graphs)
+        recorded = _from_few_blocks(workload, record, _join) or record(workload.source)
     except (NotDerivable, InvalidRequest):
         return None
     cache.keep(entry, recorded, workload.source.is_kept)
     return recorded
+
+
+def _join(low: Family, high: Family, extra: int) -> Family:
+    deepen(low.recorded, high.recorded, extra)  # raises `NotDerivable` if the two do not fit
+    return replace(low, deeper=high, extra=extra)
+
+
+def record_workload(workload: Workload) -> Graph:
+    """The graph of a workload, recorded now; of a model of many equal blocks, only a few are traced."""
+
+    def record(source: ModelSource) -> Graph:
+        return trace_workload(replace(workload, source=source))
+
+    return _from_few_blocks(workload, record, deepen) or record(workload.source)
+
+
+def _from_few_blocks(
+    workload: Workload,
+    record: Callable[[ModelSource], Recorded],
+    join: Callable[[Recorded, Recorded, int], Recorded],
+) -> Recorded | None:
+    """What is recorded of a model, derived from a few of its equal blocks; None if all must be traced."""
+    blocks = workload.source.blocks
+    if blocks is None or workload.sizes.real or blocks.number < FEW_BLOCKS[1] * MANY * blocks.period:
+        return None
+    more = blocks.number % blocks.period
+    low, high = (record(workload.source.with_blocks(few * blocks.period + more)) for few in FEW_BLOCKS)
+    try:
+        return join(low, high, blocks.number // blocks.period - FEW_BLOCKS[1])
+    except NotDerivable:
+        return None
 
 
 def _derive(workload: Workload) -> ExecutedGraph | None:
@@ -278,6 +320,11 @@ def with_attention_kernel(graph: Graph, workload: Workload) -> Graph:
 def content_key(workload: Workload) -> str | None:
     """A digest of everything the graph of a workload depends on; None for a module that was handed in."""
     return _key(workload, "graph") if workload.source.is_kept else None
+
+
+def family_key(workload: Workload) -> str:
+    """A digest of everything but the batch that the graph of a workload depends on."""
+    return _key(workload, "family")
 
 
 def _key(workload: Workload, what: str, seq_lens: tuple[int, int] | None = None) -> str:

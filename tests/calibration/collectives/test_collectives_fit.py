@@ -9,9 +9,9 @@ from calibration.collectives.links import exponents
 from calibration.datasets.measurements import CollectiveTime, powers_of_two
 from calibration.datasets.sia import Waiting
 
+from foretrain.facts.links import NVLINK
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.collectives.network import (
-    NVLINK,
     CollectiveCalibration,
     LinkFit,
     calibration,

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from tests.support.this_machine import calibrated_machine, run_of
 
+import foretrain as ft
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.learning.user_calibration import samples
 from foretrain.learning.user_calibration.catalogue import calibration_named, forget
 from foretrain.learning.user_calibration.samples import sample_of
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.step.cpu_workers import WorkerConstants, prior, worker_time
-from foretrain.serving.python import predict
 from foretrain.serving.verbs.calibrating import HALF, RunsLearned, held_out_models, learn_from
+from foretrain.serving.verbs.predicting import no_progress
 from foretrain.store.runs import Run, Status
 
 MODELS = ("mnist-cnn", "voice-conv", "cifar-resnet20", "voice-linear")
@@ -55,11 +56,11 @@ def runs_of_a_campaign(quick_measurement: None, monkeypatch: pytest.MonkeyPatch)
 
 
 def learned(runs: list[Run], held_out: str = "each") -> RunsLearned:
-    return learn_from(runs, held_out, lambda _: None)
+    return learn_from(runs, held_out, no_progress)
 
 
 def predicted(run: Run, **more: Any) -> Any:
-    return predict(**{**run.setting, "advice": False, **more})
+    return ft.predict(**{**run.setting, "advice": False, **more})
 
 
 def test_other_models_are_predicted_after_calibrating_on_half(runs: list[Run], own_home: Any) -> None:

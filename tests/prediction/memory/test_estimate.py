@@ -13,6 +13,7 @@ from torch import nn
 
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import Device, device
+from foretrain.facts.sheets import Sheet
 from foretrain.prediction.memory import estimate
 from foretrain.prediction.memory.allocator import Footprint, Integers, StepEvents, simulate_steps
 from foretrain.prediction.memory.estimate import (
@@ -291,7 +292,7 @@ def with_memory(of: Device, size: float) -> Device:
     facts = tuple(
         replace(fact, value=size) if fact.quantity == "memory_bytes" else fact for fact in of.sheet.facts
     )
-    return replace(of, sheet=replace(of.sheet, facts=facts))
+    return replace(of, sheet=Sheet(of.sheet.subject, facts))
 
 
 def test_a_step_that_fits_is_not_estimated_larger_than_the_device() -> None:

@@ -28,7 +28,6 @@ from foretrain.workloads.workload import graph_at
 _WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attention", "channels_last")
 _PARALLELISM = ("strategy", "links", "network")
 _OTHER = ("model", "on", "jitter", "compile", "cost_model", "advice")
-_CPU = "cpu"
 _LARGEST_RATIO = 100.0
 """Predictions of any device are within this factor; what is beyond is a typing error."""
 _UNITS = ((1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "nanoseconds"))
@@ -111,7 +110,7 @@ def _describe_setting(setting: dict[str, Any], cores: int) -> tuple[WorkerStep, 
     if not machines.is_homogeneous:
         raise InvalidRequest("it ran on a heterogeneous cluster")
     hardware = machines.groups[0]
-    if hardware.device.kind != _CPU:
+    if not hardware.device.is_cpu:
         raise InvalidRequest(
             f"it ran on {hardware.device.id}: steps of one GPU are learned from a timings CSV or a trace"
         )

@@ -28,7 +28,6 @@ _NEARLY_ALL = 0.95
 """A batch is large enough if larger ones train at most this little faster."""
 _MAX_DOUBLINGS = 10  # each doubling is evaluated in full
 _MAX_LOADER_WORKERS = 64
-_FAST_LINKS = ("nvlink", "nvswitch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +212,7 @@ def _of_links(now: Evaluation) -> Iterator[_Change]:
     def joined(changed: StepContext) -> Callable[[], Evaluation]:
         return lambda: evaluate(changed, configuration, now.executed)
 
-    if network.intra is not None and network.intra.kind not in _FAST_LINKS:
+    if network.intra is not None and not network.intra.kind.is_nvlink:
         link = fast_link(context.hardware)
         if link is not None:
             one_node = replace(context.hardware, node=None, nodes=1)
@@ -230,7 +229,7 @@ def _of_links(now: Evaluation) -> Iterator[_Change]:
 
 def fast_link(hardware: Hardware) -> str | None:
     """The NVLink of machines with devices of the same generation; else of the oldest known ones."""
-    with_nvlink = [node for node in nodes().values() if node.intra.kind in _FAST_LINKS]
+    with_nvlink = [node for node in nodes().values() if node.intra.kind.is_nvlink]
     generation = hardware.device.generation
     same = [node for node in with_nvlink if known_device(node.device).generation == generation]
     pool = same or with_nvlink

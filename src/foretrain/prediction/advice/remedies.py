@@ -6,6 +6,7 @@ over several, on many the layouts of the same devices and global batch that do f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,7 @@ _MAX_LAYOUTS = 4
 _CHECKPOINTING = "checkpoint activations"
 _EIGHT_BIT = "optimizer adamw-8bit"
 _OFFLOAD = "offload optimizer"
+_ZERO = re.compile(r"ZeRO-(?P<stage>\d) over (?P<devices>\d+) devices")
 _WITH_TWO_MOMENTS = ("adam", "adamw", "adamw-fused")
 
 
@@ -33,6 +35,21 @@ class MemoryRemedy:
     change: str
     bytes: float
     fits: bool
+
+
+def options_of(change: str, device: str) -> dict[str, str]:
+    """The options of a request that a change stands for, as they are typed; a switch has no value."""
+    options: dict[str, str] = {}
+    for part in change.split(", "):
+        zero = _ZERO.fullmatch(part)
+        if zero:
+            options |= {"on": f"{device}:{zero['devices']}", "strategy": f"zero{zero['stage']}"}
+        elif part == _CHECKPOINTING:
+            options["checkpoint_activations"] = ""
+        else:
+            name, _, value = part.partition(" ")
+            options[name] = value
+    return options
 
 
 def remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:

@@ -25,13 +25,10 @@ from foretrain.prediction.collectives.algorithms import (
 )
 from foretrain.prediction.collectives.network import (
     MESH,
-    NETWORK,
     CollectiveCalibration,
     Network,
     Tier,
     calibration,
-    clock_hertz,
-    technology,
 )
 from foretrain.prediction.operators.listing import Floats
 
@@ -143,13 +140,12 @@ def _present(tier: Tier | None, where: str) -> Tier:
 
 
 def _medium(tier: Tier, group: Group, clock_hertz: float, learned: CollectiveCalibration) -> Medium:
-    kind = technology(tier.kind)
-    behaviour = learned.technologies[kind]
+    behaviour = learned.technologies[tier.kind.behaviour]
     cycle = learned.link(tier.kind, tier.link).pace / clock_hertz
     active = group.per_node * group.concurrent
     rate = tier.bytes_per_second_among(group.per_node, active)
     to_all = tier.bytes_per_second_among(group.per_node, active, flows=max(1, group.nodes - 1))
-    extra = tier.latency_seconds if kind == NETWORK else 0.0
+    extra = tier.latency_seconds if tier.kind.joins_nodes else 0.0
     return Medium(
         bytes_per_second=rate,
         copy_bytes_per_second=behaviour.copy_bytes_per_second,
@@ -199,7 +195,7 @@ def collective_cost(collective: Collective, network: Network, device: Device) ->
     if group.size == 1:
         return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "no communication")
     message = np.array([collective.bytes], float)
-    media = media_of(group, network, clock_hertz(device), calibration())
+    media = media_of(group, network, device.clock_hertz, calibration())
     times = {
         name: float(seconds[0]) for name, seconds in algorithm_times(collective.verb, message, group, media)
     }
@@ -222,7 +218,7 @@ def collective_seconds(
     """Seconds of messages of many sizes, each with its fastest algorithm."""
     if group.size == 1:
         return np.zeros(np.shape(message_bytes))
-    media = media_of(group, network, clock_hertz(device), learned or calibration())
+    media = media_of(group, network, device.clock_hertz, learned or calibration())
     times = [seconds for _, seconds in algorithm_times(verb, np.asarray(message_bytes, float), group, media)]
     fastest = times[0]
     for other in times[1:]:

@@ -37,7 +37,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import pairwise, permutations
+from itertools import combinations, pairwise, permutations
 from statistics import fmean, quantiles
 from typing import Any
 
@@ -46,16 +46,14 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware, Node, nodes
-from foretrain.facts.links import Link, link, links, planned_share, topologies
-from foretrain.facts.sheets import FactKind
+from foretrain.facts.links import NETWORK, Link, LinkKind, link, links, own_links, topologies
+from foretrain.facts.sheets import Fact, FactKind
 from foretrain.persisted import restore
 from foretrain.units import GBIT
 
 FILE = "collectives.json"
-NVLINK, PCIE, NETWORK = "nvlink", "pcie", "network"
 HOST_BRIDGE = "host-bridge"
 _DEVICES = (2, 4, 8)
-_TECHNOLOGIES = {"nvlink": NVLINK, "nvswitch": NVLINK, "xgmi": NVLINK, "pcie": PCIE}
 
 
 @dataclass(frozen=True)
@@ -103,9 +101,9 @@ class CollectiveCalibration:
     measured: Mapping[str, Quantiles] = field(default_factory=dict)
     unmeasured: Mapping[str, Quantiles] = field(default_factory=dict)
 
-    def link(self, kind: str, link_id: str) -> LinkFit:
+    def link(self, kind: LinkKind, link_id: str) -> LinkFit:
         """The fit of a link; the mean of its technology if it was not measured."""
-        behaviour = self.technologies[technology(kind)]
+        behaviour = self.technologies[kind.behaviour]
         return self.links.get(link_id) or LinkFit(behaviour.share, 1.0, behaviour.in_switch_share)
 
     def is_measured(self, link_id: str, topology: str) -> bool:
@@ -113,18 +111,13 @@ class CollectiveCalibration:
         shared = topologies().find(topology)
         return link_id in self.links and (shared is None or shared.has_peers)
 
-    def spread(self, kind: str, link_id: str, topology: str) -> Quantiles:
+    def spread(self, kind: LinkKind, link_id: str, topology: str) -> Quantiles:
         """Quantiles of measured / predicted for a link; without peer access those among such hosts."""
         shared = topologies().find(topology)
         if shared is not None and not shared.has_peers:
             return restore(Quantiles, unseen_spread(dict(enumerate(shared.exponents))))
         known = self.measured if self.is_measured(link_id, topology) else self.unmeasured
-        return known[technology(kind)]
-
-
-def technology(kind: str) -> str:
-    """The technology of a kind of link."""
-    return _TECHNOLOGIES.get(kind, NETWORK)
+        return known[kind.behaviour]
 
 
 def unseen_spread(machines: Mapping[Any, float]) -> dict[str, float]:
@@ -218,8 +211,8 @@ def _disjoint(
 
 LINK_FORM = "LINK[:COUNT]"
 INSIDE_FORM = "LINK[@TOPOLOGY][:COUNT]"
-MESH, PCIE_SWITCH, HOST_MEMORY = "nvlink-mesh", "pcie-switch", "host-memory"
-_TOPOLOGIES = {"nvswitch": "nvswitch", "nvlink": MESH, "xgmi": MESH}
+MESH, SWITCH, PCIE_SWITCH, HOST_MEMORY = "nvlink-mesh", "nvswitch", "pcie-switch", "host-memory"
+_TOPOLOGIES = {LinkKind.NVSWITCH: SWITCH, LinkKind.NVLINK: MESH, LinkKind.XGMI: MESH}
 _MESH_FORM = re.compile(r"\d+-\d+:\d+(,\d+-\d+:\d+)*")
 _REFERENCE = "nvidia"
 _LOOPBACK = "ethernet-40g"
@@ -239,7 +232,7 @@ class Tier:
     """
 
     name: str
-    kind: str
+    kind: LinkKind
     topology: str
     bytes_per_second_per_device: float
     bytes_per_second_per_node: float | None
@@ -260,7 +253,7 @@ class Tier:
     def peer_access(self) -> bool:
         """Whether devices access each other's memory without staging in host memory."""
         known = topologies().find(self.topology)
-        return technology(self.kind) != NETWORK and (known is None or known.has_peers)
+        return not self.kind.joins_nodes and (known is None or known.has_peers)
 
     def bytes_per_second_among(self, members: int, active: int, flows: int = 1) -> float:
         """The rate of one of `members` devices of a node while `active` devices of the node communicate.
@@ -292,18 +285,19 @@ class Network:
 class _Selected:
     """A link, its number, its topology, and the reason for it."""
 
-    link_id: str
-    kind: str
-    nominal_bytes_per_second: float
-    planned_bytes_per_second: float
+    link: Link
     count: int
     topology: str
-    source: str
-    assumed: bool
+    assumed: bool = False
     mesh: str = ""
     note: str = ""
     flow_bytes_per_second: float | None = None
     sharing_exponent: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The links in words."""
+        return self.link.id if self.count == 1 else f"{self.count} x {self.link.id}"
 
 
 def network_of(
@@ -381,19 +375,19 @@ def _find_named_inside(text: str, device: Device) -> _Selected:
     if _MESH_FORM.fullmatch(rest):
         pairs = rest.replace(",", " ")
         own = sum(count for pair, count in _read(pairs).items() if 0 in pair)
-        return _select_link(link(name), own, MESH, assumed=False, mesh=pairs)
+        return _Selected(link(name), own, MESH, mesh=pairs)
     topology, colon, count_text = rest.partition(":")
     named, count = _parse_link(f"{name}{colon}{count_text}" if at else text)
     if named.joins_nodes:
         near = ", ".join(name for name, each in links().items() if not each.joins_nodes)
         raise InvalidRequest(f"{named.id} connects nodes, not devices of a node; links inside a node: {near}")
-    if named.kind == "pcie":
+    if named.kind.is_pcie:
         return _select_pcie(named, count, device, topologies()[topology.strip()].id if at else None)
     if at:
         raise InvalidRequest(
             f"{text!r}: only PCI Express has a topology (pcie4-x16@{PCIE_SWITCH}); write {named.id} alone"
         )
-    return _select_link(named, count, _TOPOLOGIES[named.kind], assumed=False)
+    return _Selected(named, count, _TOPOLOGIES[named.kind])
 
 
 def _find_named_outside(text: str) -> _Selected:
@@ -401,23 +395,13 @@ def _find_named_outside(text: str) -> _Selected:
     if not named.joins_nodes:
         near = ", ".join(name for name, each in links().items() if each.joins_nodes)
         raise InvalidRequest(f"{named.id} connects devices of a node; links between nodes: {near}")
-    return _select_link(named, count, "network", assumed=False)
-
-
-def _select_link(
-    known: Link, count: int, topology: str, assumed: bool, mesh: str = "", note: str = ""
-) -> _Selected:
-    fact = known.sheet.fact("nominal_bytes_per_second_per_direction")
-    source = fact.source if fact else known.id
-    nominal = known.nominal_bytes_per_second_per_direction
-    planned = known.planned_bytes_per_second_per_direction
-    return _Selected(known.id, known.kind, nominal, planned, count, topology, source, assumed, mesh, note)
+    return _Selected(named, count, NETWORK)
 
 
 def _find_known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
     device = hardware.device
-    if hardware.node is None and not device.has_pcie_peer_access and device.form == "pcie":
-        machines = [each for each in machines if each.intra.kind != "pcie"]  # hosts of GeForce cards differ
+    if hardware.node is None and not device.has_pcie_peer_access and device.is_pcie_card:
+        machines = [each for each in machines if not each.intra.kind.is_pcie]  # hosts of GeForce cards differ
     if machines:
         (kind, _), _ = Counter((each.intra.id, each.intra_topology) for each in machines).most_common(1)[0]
         node = next(each for each in machines if each.intra.id == kind)
@@ -428,29 +412,27 @@ def _find_known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selecte
         mesh = node.sheet.text("mesh_links") if node.sheet.has("mesh_links") else ""
         count = int(node.sheet.number("intra_links_per_device"))
         exponent = node.sheet.number("sharing_exponent") if node.sheet.has("sharing_exponent") else None
-        known = _select_link(node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "")
-        return replace(known, sharing_exponent=exponent)
-    if device.form != "pcie":
-        for quantity in ("nvlink", "xgmi"):
-            if device.sheet.has(f"{quantity}_bytes_per_second_per_direction"):
-                return _own_links(device, quantity)
+        return _Selected(
+            node.intra, count, node.intra_topology, assumed, mesh, note if guessed else "",
+            sharing_exponent=exponent,
+        )  # fmt: skip
+    if not device.is_pcie_card:
+        for own in (LinkKind.NVLINK, LinkKind.XGMI):
+            fact = device.sheet.fact(f"{own}_bytes_per_second_per_direction")
+            if fact is not None:
+                return _own_links(device, own, fact)
     return _lanes(device)
 
 
-def _own_links(device: Device, kind: str) -> _Selected:
+def _own_links(device: Device, kind: LinkKind, fact: Fact) -> _Selected:
     """All links of a device without a known machine: NVLink to a switch, xGMI to each other device."""
-    name = f"{kind}_bytes_per_second_per_direction"
-    fact, rate = device.sheet.fact(name), device.sheet.number(name)
-    source = fact.source if fact else device.id
-    if kind == "nvlink":
+    if kind.is_nvlink:
         note = "devices of a node assumed to be connected by all their NVLink links through a switch"
-        return _Selected(kind, kind, rate, planned_share() * rate, 1, "nvswitch", source, True, note=note)
+        return _Selected(own_links(kind, fact), 1, SWITCH, assumed=True, note=note)
     peers = int(device.sheet.number("xgmi_peers"))
     note = f"devices of a node assumed to be connected by xGMI, each to {peers} others"
-    each = rate / peers
-    board = range(peers + 1)
-    mesh = " ".join(f"{first}-{second}:1" for first in board for second in board if first < second)
-    return _Selected(kind, kind, each, planned_share() * each, peers, MESH, source, True, mesh, note)
+    mesh = " ".join(f"{first}-{second}:1" for first, second in combinations(range(peers + 1), 2))
+    return _Selected(own_links(kind, fact, peers), peers, MESH, assumed=True, mesh=mesh, note=note)
 
 
 def _lanes(device: Device, topology: str | None = None) -> _Selected:
@@ -467,11 +449,11 @@ def _lanes(device: Device, topology: str | None = None) -> _Selected:
 def _select_pcie(lanes: Link, count: int, device: Device, topology: str | None) -> _Selected:
     """PCI Express in a topology; if none is given, switches for devices that are peers, else host memory."""
     if topology is not None:
-        return _select_link(lanes, count, topologies()[topology].id, assumed=False)
+        return _Selected(lanes, count, topologies()[topology].id)
     usual = topologies()[PCIE_SWITCH if device.has_pcie_peer_access else HOST_MEMORY]
     others = ", ".join(f"{lanes.id}@{name}" for name in topologies() if name != usual.id)
     note = f"devices of a node assumed to be connected by {lanes.name} {usual.name} (else `links`: {others})"
-    return _select_link(lanes, count, usual.id, assumed=True, note=note)
+    return _Selected(lanes, count, usual.id, assumed=True, note=note)
 
 
 def _find_known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Selected:
@@ -479,21 +461,19 @@ def _find_known_outside(hardware: Hardware, machines: Sequence[Node]) -> _Select
     if node is None or node.inter is None:
         if hardware.device.is_this_machine:
             note = f"workers of this machine assumed to be connected as by {_LOOPBACK}"
-            return _select_link(link(_LOOPBACK), 1, "network", assumed=True, note=note)
+            return _Selected(link(_LOOPBACK), 1, NETWORK, assumed=True, note=note)
         raise MissingData(
             f"the network between nodes of {hardware.name} is unknown; give `network` as {LINK_FORM}, e.g. "
             "infiniband-hdr:8 or ethernet-25g"
         )
     flow = node.single_flow_bytes_per_second
     if node is hardware.node:
-        known = _select_link(node.inter, node.nics, "network", assumed=False, note=_flow_note(flow))
-        return replace(known, flow_bytes_per_second=flow)
+        note = _flow_note(flow)
+        return _Selected(node.inter, node.nics, NETWORK, note=note, flow_bytes_per_second=flow)
     cards = max(1, round(node.nics * min(1.0, hardware.devices_per_node / node.devices)))
     note = f"nodes assumed to be connected as {node.name}: {cards} x {node.inter.name}"
     notes = "; ".join(filter(None, (note, _flow_note(flow))))
-    return replace(
-        _select_link(node.inter, cards, "network", assumed=True, note=notes), flow_bytes_per_second=flow
-    )
+    return _Selected(node.inter, cards, NETWORK, assumed=True, note=notes, flow_bytes_per_second=flow)
 
 
 def _flow_note(flow: float | None) -> str:
@@ -501,57 +481,58 @@ def _flow_note(flow: float | None) -> str:
 
 
 def _inside_tier(selected: _Selected, hardware: Hardware, known: CollectiveCalibration) -> Tier:
-    behaviour = known.technologies[technology(selected.kind)]
-    fit = known.link(selected.kind, selected.link_id)
-    sums = selected.link_id in links() and link(selected.link_id).sums_in_switch
-    second = 1 / clock_hertz(hardware.device)
+    each = selected.link
+    behaviour, fit = known.technologies[each.kind.behaviour], known.link(each.kind, each.id)
+    second = 1 / hardware.device.clock_hertz
     rings = rings_by_size(selected.mesh) if selected.mesh else ()
-    per_link = min(fit.share * selected.planned_bytes_per_second, selected.nominal_bytes_per_second)
+    nominal = each.nominal_bytes_per_second_per_direction
+    per_link = min(fit.share * each.planned_bytes_per_second_per_direction, nominal)
     alone = per_link if rings else per_link * selected.count
     topology = topologies().find(selected.topology)
     contention = selected.sharing_exponent
     if contention is None:
         contention = 0.0 if topology is None else topology.sharing_exponent
     tier = Tier(
-        name=selected.link_id if selected.count == 1 else f"{selected.count} x {selected.link_id}",
-        kind=selected.kind,
+        name=selected.name,
+        kind=each.kind,
         topology=selected.topology,
         bytes_per_second_per_device=alone,
         bytes_per_second_per_node=None,
         latency_seconds=behaviour.step_cycles * fit.pace * second,
         startup_seconds=behaviour.startup_cycles * fit.pace * second,
-        source=selected.source,
+        source=each.source,
         assumed=selected.assumed,
-        link=selected.link_id,
-        nominal_bytes_per_second=selected.nominal_bytes_per_second * selected.count,
+        link=each.id,
+        nominal_bytes_per_second=nominal * selected.count,
         bytes_per_second_alone=alone,
         contention=contention,
         rings=rings,
-        in_switch_bytes_per_second=sums * fit.in_switch_share * selected.nominal_bytes_per_second,
+        in_switch_bytes_per_second=each.sums_in_switch * fit.in_switch_share * nominal,
     )
     per_node = hardware.devices_per_node
     return replace(tier, bytes_per_second_per_device=tier.bytes_per_second_among(per_node, per_node))
 
 
 def _outside_tier(selected: _Selected, hardware: Hardware, known: CollectiveCalibration) -> Tier:
-    card = link(selected.link_id)
+    card = selected.link
+    nominal = card.nominal_bytes_per_second_per_direction
     node = card.achievable_bytes_per_second_per_direction * selected.count
-    payload = card.achievable_bytes_per_second_per_direction / selected.nominal_bytes_per_second
+    payload = card.achievable_bytes_per_second_per_direction / nominal
     flow = None if selected.flow_bytes_per_second is None else selected.flow_bytes_per_second * payload
-    startup = known.technologies[NETWORK].startup_cycles / clock_hertz(hardware.device)
+    startup = known.technologies[NETWORK].startup_cycles / hardware.device.clock_hertz
     ring = node if flow is None else min(node, flow)
     return Tier(
-        name=selected.link_id if selected.count == 1 else f"{selected.count} x {selected.link_id}",
-        kind=selected.kind,
+        name=selected.name,
+        kind=card.kind,
         topology=selected.topology,
         bytes_per_second_per_device=ring / hardware.devices_per_node,
         bytes_per_second_per_node=node,
         latency_seconds=card.latency_seconds,
         startup_seconds=startup,
-        source=selected.source,
+        source=card.source,
         assumed=selected.assumed,
-        link=selected.link_id,
-        nominal_bytes_per_second=selected.nominal_bytes_per_second * selected.count,
+        link=card.id,
+        nominal_bytes_per_second=nominal * selected.count,
         bytes_per_second_alone=min(node, _lane_rate(hardware.device, node)),
         cards=selected.count,
         flow_bytes_per_second=flow,
@@ -564,11 +545,6 @@ def _lane_rate(device: Device, otherwise: float) -> float:
         return otherwise
     name = f"pcie{device.sheet.number('pcie_generation'):g}-x{device.sheet.number('pcie_lanes'):g}"
     return link(name).achievable_bytes_per_second_per_direction if name in links() else otherwise
-
-
-def clock_hertz(device: Device) -> float:
-    """The clock of latencies in cycles; a device without one raises `MissingData`."""
-    return device.sheet.number("boost_clock_hertz")
 
 
 def network_among(groups: Sequence[Hardware], inter: str | None = None) -> Network:

@@ -12,8 +12,8 @@ Context, communicators and spread are measured (`facts/data/calibrations/memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from statistics import geometric_mean
 from typing import Any
 
@@ -43,7 +43,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, group_along
 from foretrain.prediction.strategies.strategy import active_strategies, is_single_process
 from foretrain.probability import probability_within
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.graph import Graph, once_per_graph
 
 _FILE = "memory.toml"
 
@@ -188,6 +188,65 @@ _NO_EXCHANGES = Footprint(0, 0, ())
 
 
 @dataclass(frozen=True, eq=False)
+class _Allocations:
+    """What the first steps of training allocate on any device; each quantity is simulated once."""
+
+    main: Timetable
+    exchanges: Timetable | None
+    exchanged: Footprint
+    paged_bytes: int
+    loader_bytes: int
+
+    def simulate(self, room_bytes: float | None = None) -> Footprint:
+        """The footprint on the main stream, in limited room."""
+        return simulate_steps(self.main.steps, self.main.sizes, room_bytes)
+
+    @cached_property
+    def peak(self) -> Footprint:
+        """The footprint in unlimited room."""
+        return self.simulate()
+
+    @cached_property
+    def requested_bytes(self) -> int:
+        """The peak of the tensors alone, without gaps between them."""
+        return peak_requested_bytes(self.main.steps, self.main.sizes)
+
+    @cached_property
+    def needed_bytes(self) -> float:
+        """The least room in which the steps run, by bisection between what is allocated and reserved."""
+        low, high = float(self.peak.peak_allocated_bytes), float(self.peak.peak_reserved_bytes)
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            runs = self.simulate(middle).failed_at is None
+            low, high = (low, middle) if runs else (middle, high)
+        return high
+
+
+@once_per_graph
+def _known_allocations(graph: Graph) -> dict[tuple[MemoryOptions, int], _Allocations]:
+    """The allocations of a graph by options and workspace of cuBLAS: those that were simulated last."""
+    del graph
+    return {}
+
+
+def _allocations(graph: Graph, options: MemoryOptions, workspace_bytes: int) -> _Allocations:
+    known, key = _known_allocations(graph), (replace(options, communicator_bytes=0), workspace_bytes)
+    if key not in known:
+        if len(known) >= _OPTIONS_KEPT:
+            del known[next(iter(known))]
+        lifetimes = tensor_lifetimes(graph, options, workspace_bytes)
+        exchanges = exchange_steps(lifetimes) if len(lifetimes.communication) else None
+        known[key] = _Allocations(
+            main=first_steps(lifetimes, options),
+            exchanges=exchanges,
+            exchanged=simulate_steps(exchanges.steps, exchanges.sizes) if exchanges else _NO_EXCHANGES,
+            paged_bytes=lifetimes.paged_bytes,
+            loader_bytes=_loader_bytes(lifetimes, options),
+        )
+    return known[key]
+
+
+@dataclass(frozen=True, eq=False)
 class _FirstSteps:
     """The first steps of training on one device, ready to be simulated.
 
@@ -195,44 +254,33 @@ class _FirstSteps:
     loaders keep, and what exchanges reserve. `capacity_bytes` is what a process can use of the device.
     """
 
-    main: Timetable
-    exchanges: Timetable | None
-    exchanged: Footprint
-    paged_bytes: int
-    loader_bytes: int
+    allocations: _Allocations
     context_bytes: float
     communicator_bytes: int
     capacity_bytes: float
 
     @property
     def outside_bytes(self) -> float:
-        return self.context_bytes + self.communicator_bytes + self.exchanged.peak_reserved_bytes
+        exchanged = self.allocations.exchanged.peak_reserved_bytes
+        return self.context_bytes + self.communicator_bytes + exchanged
 
-    def simulate(self, capacity_bytes: float | None = None) -> Footprint:
-        """The footprint on the main stream, with room for `capacity_bytes` on the device."""
-        room = None if capacity_bytes is None else capacity_bytes - self.outside_bytes
-        return simulate_steps(self.main.steps, self.main.sizes, room)
+    @property
+    def room_bytes(self) -> float:
+        """What the device leaves to the allocator."""
+        return self.capacity_bytes - self.outside_bytes
 
     def may_fit(self) -> bool:
         """Whether the tensors alone, without gaps between them, fit the capacity."""
-        room = self.capacity_bytes - self.outside_bytes
-        return peak_requested_bytes(self.main.steps, self.main.sizes) <= room
+        return self.allocations.requested_bytes <= self.room_bytes
 
 
 def _first_steps(
     graph: Graph, device: Device, options: MemoryOptions, calibration: MemoryCalibration
 ) -> _FirstSteps:
-    lifetimes = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
-    loader = _loader_bytes(lifetimes, options)
-    exchanges = exchange_steps(lifetimes) if len(lifetimes.communication) else None
-    exchanged = simulate_steps(exchanges.steps, exchanges.sizes) if exchanges else _NO_EXCHANGES
+    allocations = _allocations(graph, options, calibration.cublas_workspace_bytes(device.generation))
     return _FirstSteps(
-        main=first_steps(lifetimes, options),
-        exchanges=exchanges,
-        exchanged=exchanged,
-        paged_bytes=lifetimes.paged_bytes,
-        loader_bytes=loader,
-        context_bytes=context_bytes(graph, device, calibration) + loader,
+        allocations=allocations,
+        context_bytes=context_bytes(graph, device, calibration) + allocations.loader_bytes,
         communicator_bytes=options.communicator_bytes if device.is_gpu else 0,
         capacity_bytes=device.memory_bytes * calibration.usable_share,
     )
@@ -247,26 +295,26 @@ def estimate_memory(
     """The memory that one device needs for the training step `graph`."""
     calibration = calibration or memory_calibration()
     steps = _first_steps(graph, device, options or MemoryOptions(), calibration)
-    outside, capacity, exchanged = steps.outside_bytes, steps.capacity_bytes, steps.exchanged
-    peak = steps.simulate()
+    outside, capacity, allocations = steps.outside_bytes, steps.capacity_bytes, steps.allocations
+    exchanged, peak = allocations.exchanged, allocations.peak
     least, most = outside + peak.peak_allocated_bytes, outside + peak.peak_reserved_bytes
     fits = most <= capacity
     if not fits and steps.may_fit():
-        tight = steps.simulate(capacity)
+        tight = allocations.simulate(steps.room_bytes)
         fits = tight.failed_at is None
         peak = tight if fits else peak
-    by_use = steps.main.bytes_by_use(peak)
-    if steps.exchanges is not None:
-        by_use += steps.exchanges.bytes_by_use(exchanged)
+    by_use = allocations.main.bytes_by_use(peak)
+    if allocations.exchanges is not None:
+        by_use += allocations.exchanges.bytes_by_use(exchanged)
     sizes = dict(zip(MemoryUse, by_use.tolist(), strict=True))
     reserved = peak.peak_reserved_bytes + exchanged.peak_reserved_bytes
     sizes[MemoryUse.FRAGMENTATION] = reserved - sum(sizes.values())
-    paged = steps.paged_bytes
+    paged = allocations.paged_bytes
     resident = min(float(paged), max(0.0, capacity - outside - peak.peak_reserved_bytes))
     sizes[MemoryUse.OPTIMIZER_STATE] += resident
     sizes[MemoryUse.COMMUNICATORS] = float(steps.communicator_bytes)
     return MemoryEstimate(
-        _estimate(sizes, steps.loader_bytes, steps.context_bytes, calibration, device),
+        _estimate(sizes, allocations.loader_bytes, steps.context_bytes, calibration, device),
         capacity,
         fits,
         peak.peak_allocated_bytes + exchanged.peak_allocated_bytes,
@@ -279,7 +327,7 @@ def estimate_memory(
 def fits_memory(graph: Graph, device: Device, options: MemoryOptions | None = None) -> bool:
     """Whether a step runs in the memory of a device: that of `estimate_memory`, in at most one simulation."""
     steps = _first_steps(graph, device, options or MemoryOptions(), memory_calibration())
-    return steps.may_fit() and steps.simulate(steps.capacity_bytes).failed_at is None
+    return steps.may_fit() and steps.allocations.simulate(steps.room_bytes).failed_at is None
 
 
 def out_of_memory_probability(
@@ -297,7 +345,7 @@ def out_of_memory_probability(
         needed = estimate.least_bytes
     elif capacity <= _CERTAIN * estimate.most_bytes:
         steps = _first_steps(graph, device, options or MemoryOptions(), memory_calibration())
-        needed = _needed_bytes(steps, estimate.least_bytes, estimate.most_bytes)
+        needed = steps.outside_bytes + steps.allocations.needed_bytes
     return chance_to_exceed(capacity, needed)
 
 
@@ -311,15 +359,8 @@ def chance_to_exceed(capacity_bytes: float, needed_bytes: float) -> float:
 _CERTAIN = 1.5
 """Where capacity and needs differ by this factor, how well the allocator does with less does not matter."""
 _BISECTIONS = 5  # each runs the allocator once: the bounds end 1/32 as far apart
-
-
-def _needed_bytes(steps: _FirstSteps, low: float, high: float) -> float:
-    """The least memory of a device in which the steps run, by bisection between two bounds."""
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        runs = steps.simulate(middle).failed_at is None
-        low, high = (low, middle) if runs else (middle, high)
-    return high
+_OPTIONS_KEPT = 2
+"""Options of which a graph keeps its allocations."""
 
 
 def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = None) -> float:
@@ -449,19 +490,23 @@ def largest_batch(
     options: MemoryOptions | None = None,
     most: int = LARGEST,
     start: int = 1,
+    known: dict[int, bool] | None = None,
 ) -> int:
     """The largest batch per device that fits, by doubling and bisection; 0 if one sample does not fit.
 
     The search begins near `start`, because a model with batch norm may not take a batch of one, and tries
     powers of two from there, up or down: memory is not quite monotone in the batch, and a bisection between
-    other batches would make the result depend on `start`.
+    other batches would make the result depend on `start`. `known`, if given, remembers which batches fit.
     """
     if most < 1:
         raise InvalidRequest(f"the largest batch to try must be at least 1, got {most}")
 
-    @cache
+    remembered = {} if known is None else known
+
     def fits(batch: int) -> bool:
-        return fits_memory(graph_at(batch), device, options)
+        if batch not in remembered:
+            remembered[batch] = fits_memory(graph_at(batch), device, options)
+        return remembered[batch]
 
     high = 1 << (min(start, most).bit_length() - 1)
     while high > 1 and not fits(high):

@@ -90,7 +90,7 @@ def attention_seconds(
     `full_rate`: FLOP per cycle and SM of the tensor cores where a board may have a lower peak; else 0.
     """
     sms, clock = device.sm_count, device.clock_hertz
-    backward = np.array([work.direction is not Direction.FORWARD for work in works.works])
+    backward = ~works.directed(Direction.FORWARD)
     depth = _depth(works, sms, known, kernel)
     head, value_head = (_pad(works.dim(name)) for name in ("head", "value_head"))
     products = np.where(backward, 3 * head + 2 * value_head, head + value_head)

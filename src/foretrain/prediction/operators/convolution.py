@@ -34,6 +34,7 @@ from foretrain.prediction.operators.listing import (
     Flags,
     Floats,
     WorkTable,
+    once_per_device,
     peak_flop_per_second,
     peaks,
     table,
@@ -141,12 +142,18 @@ def _product(works: WorkTable, prefix: str) -> Floats:
 
 
 def _direction(works: WorkTable) -> Floats:
-    order = {Direction.INPUT_GRADIENT: 1, Direction.WEIGHT_GRADIENT: 2}
-    return np.array([order.get(work.direction, 0) for work in works.works], float)
+    gradients = works.directed(Direction.INPUT_GRADIENT), works.directed(Direction.WEIGHT_GRADIENT)
+    return np.asarray(gradients[0] + 2.0 * gradients[1], float)
 
 
 def lower(works: WorkTable, device: Device) -> Lowered:
-    """Convolutions as matrix products."""
+    """Convolutions as matrix products on a device."""
+    lane_peak = peak_flop_per_second(device, "float32", matrix=False)
+    return replace(works.once(_lower), peak=peaks(works, device), lane_peak=lane_peak)
+
+
+def _lower(works: WorkTable) -> Lowered:
+    """Convolutions as matrix products, without the peaks of a device."""
     batch, groups, transposed = works.dim("batch"), works.dim("groups"), works.dim("transposed", 0) > 0
     elements, strides = _product(works, "kernel_"), _product(works, "stride_")
     direction = _direction(works)
@@ -158,14 +165,14 @@ def lower(works: WorkTable, device: Device) -> Lowered:
     per_group = np.maximum(works.dim("in_channels"), works.dim("out_channels")) / groups
     return Lowered(
         m=m, n=n, k=k, groups=groups, flop=works.flop, bytes=_touched_bytes(works),
-        peak=peaks(works, device), item_bytes=works.item_bytes, direction=direction, on_tensor=on_tensor,
-        is_depthwise=(groups > 1) & (per_group <= _DEPTHWISE_CHANNELS),
+        peak=np.full(len(works), np.nan), item_bytes=works.item_bytes, direction=direction,
+        on_tensor=on_tensor, is_depthwise=(groups > 1) & (per_group <= _DEPTHWISE_CHANNELS),
         is_winograd=plain & fast & ~on_tensor & ~transposed & (elements == side**2), side=side,
         skipped=np.where(_to_input(direction, transposed), strides, 1.0),
         patches_2=batch * _patches(works, 2), patches_4=batch * _patches(works, 4),
         in_channels=works.dim("in_channels"), out_channels=works.dim("out_channels"),
         converts=on_tensor & (works.dim("channels_last", 0) == 0), is_pointwise=elements == 1,
-        lane_peak=peak_flop_per_second(device, "float32", matrix=False),
+        lane_peak=math.nan,
     )  # fmt: skip
 
 
@@ -219,9 +226,12 @@ Products = tuple[Floats, Floats, Floats, Floats]
 
 def _computing(
     work: Lowered, device: Device, known: ConvolutionConstants,
-    products: Products, tile: tuple[int, int], efficiency: float, share: Floats
+    products: Products, tile: tuple[Floats | int, Floats | int], efficiency: Floats | float, share: Floats
 ) -> Floats:  # fmt: skip
-    """Seconds of products in tiles; long sums are split over idle multiprocessors."""
+    """Seconds of products in tiles; long sums are split over idle multiprocessors.
+
+    `tile` and `efficiency` may be columns, for a row of seconds by each of several tiles.
+    """
     m, n, k, count = products
     a, b = tile
     sms = device.sm_count
@@ -248,24 +258,25 @@ def convolution_seconds(
     # cuDNN multiplies pointwise kernels over channels-first images as they are, at no loss of rate
     converts = work.converts & (~work.is_pointwise if known.direct == 0 else True)
     converting = np.where(converts, known.conversion * moving + known.conversion_launches * start, 0.0)
-    candidates = []
     product = (work.m, work.n, work.k * work.skipped**known.strided_gradient, work.groups)
     directed = np.array(known.direction_efficiency)[work.direction.astype(int)]
-    for tile, efficiency in zip(TILES, known.tile_efficiency, strict=True):
-        computing = _computing(work, device, known, product, tile, efficiency, compute_share)
-        candidates.append(start + converting + _norm(computing / directed, moving))
-        if known.direct:
-            unconverted = start + _norm(computing / directed / known.direct, moving)
-            candidates.append(np.where(converts, unconverted, np.inf))
-    for patches, points, efficiency, launches in (
-        (work.patches_2, (work.side + 1) ** 2, known.fused_winograd, 1),
-        (work.patches_4, (work.side + 3) ** 2, known.split_winograd, 4),
-    ):
-        candidates.append(
-            _winograd(work, device, known, (patches, points, efficiency, launches), compute_share, bandwidth)
-        )
-    times = np.stack(candidates)
-    best = times.min(axis=0) * (np.sum((times / times.min(axis=0)) ** -_CHOICE, axis=0)) ** (-1 / _CHOICE)
+    rows, columns = np.array(TILES, float).T[:, :, None]
+    efficiency = np.array(known.tile_efficiency)[:, None]
+    computing = _computing(work, device, known, product, (rows, columns), efficiency, compute_share)
+    candidates = [start + converting + _norm(computing / directed, moving)]
+    if known.direct:
+        unconverted = start + _norm(computing / directed / known.direct, moving)
+        candidates.append(np.where(converts, unconverted, np.inf))
+    if work.is_winograd.any():
+        fused = (work.patches_2, (work.side + 1) ** 2, known.fused_winograd, 1)
+        split = (work.patches_4, (work.side + 3) ** 2, known.split_winograd, 4)
+        candidates += [
+            _winograd(work, device, known, algorithm, compute_share, bandwidth)[None]
+            for algorithm in (fused, split)
+        ]
+    times = np.concatenate(candidates)
+    fastest = times.min(axis=0)
+    best = fastest * np.sum((times / fastest) ** -_CHOICE, axis=0) ** (-1 / _CHOICE)
     cycles_per_second = device.sm_count * device.clock_hertz
     in_half = work.item_bytes < _FULL_ITEM_BYTES
     rate = np.where(
@@ -347,6 +358,7 @@ class ConvolutionCalibration:
         """Whether convolutions were measured on this device."""
         return device.id in self.share_of_peak
 
+    @once_per_device
     def lane_share(self, device: Device) -> float:
         """The share of its FP32 peak that a device achieves.
 
@@ -368,6 +380,7 @@ class ConvolutionCalibration:
             nearest if self.is_measured(device) else math.sqrt(nearest * self._as_products(device, "lanes"))
         )
 
+    @once_per_device
     def tensor_share(self, device: Device) -> float:
         """The share of its half-precision peak that a device achieves: measured, else from products."""
         if device.id in self.measured_on_tensor_cores:
@@ -376,6 +389,7 @@ class ConvolutionCalibration:
             return share_by_rate(device, self.tensor_share_of_peak.items())
         return self._as_products(device, "tensor")
 
+    @once_per_device
     def tf32_share(self, device: Device) -> float:
         """The share of its TF32 peak that a device achieves: that of half precision times TF32's reach.
 
@@ -458,7 +472,8 @@ class ConvolutionModel(OperatorModel):
         times = convolution_seconds(work, device, known.constants_of(device), compute, bandwidth)
         if in_tf32.any():
             times[in_tf32] = np.minimum(times[in_tf32], on_lanes_seconds(works.rows(in_tf32), device))
-        return np.maximum(times, least_seconds(work, device)) + bias_seconds(works, device)
+        times = np.maximum(times, least_seconds(work, device))
+        return times + bias_seconds(works, device) if works.dim("bias", 0).any() else times
 
     def confidence(self, kind: Kind, device: Device) -> Confidence:
         """Residuals on measured or other devices."""

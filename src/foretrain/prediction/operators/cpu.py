@@ -192,8 +192,8 @@ def _image_padding(works: WorkTable) -> Floats:
     The forward pass takes such images as they are; the gradient of the weights those of three channels.
     """
     channels = works.dim("in_channels")
-    to_weights = np.array([work.direction is Direction.WEIGHT_GRADIENT for work in works.works])
-    is_forward = np.array([work.direction is Direction.FORWARD for work in works.works])
+    to_weights = works.directed(Direction.WEIGHT_GRADIENT)
+    is_forward = works.directed(Direction.FORWARD)
     is_padded = (works.dim("groups") == 1) & (channels < _VECTOR_CHANNELS) & ~is_forward
     return np.where(is_padded & ~(to_weights & (channels == _COLOURS)), _VECTOR_CHANNELS / channels, 1.0)
 

@@ -14,10 +14,10 @@ multicore architectures", CACM 52 (4), 2009.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property, lru_cache, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
 from foretrain.workloads.rules import operators
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -167,6 +168,21 @@ class WorkTable:
             self._cache[kinds] = mask
         return mask
 
+    def directed(self, *directions: Direction) -> Flags:
+        """Whether each work is of some directions. The array is cached: do not modify it."""
+        mask: Flags | None = self._cache.get(directions)
+        if mask is None:
+            mask = np.array([work.direction in directions for work in self.works], bool)
+            self._cache[directions] = mask
+        return mask
+
+    def once(self, derive: Callable[[WorkTable], T]) -> T:
+        """What a function makes of the table, cached: columns that do not depend on the device."""
+        if derive not in self._cache:
+            self._cache[derive] = derive(self)
+        derived: T = self._cache[derive]
+        return derived
+
     @cached_property
     def kinds(self) -> frozenset[Kind]:
         """The kinds that occur."""
@@ -299,6 +315,20 @@ class Listing:
     def is_unknown(self) -> Flags:
         """Whether each operator lacks a rule."""
         return np.asarray(self.kinds == KINDS.index(Kind.UNKNOWN), bool)
+
+
+def once_per_device(method: Callable[[Any, Device], float]) -> Callable[[Any, Device], float]:
+    """A method of a calibration whose figure for a device is computed once."""
+    name = f"_{method.__name__}_by_device"
+
+    @wraps(method)
+    def kept(self: Any, device: Device) -> float:
+        figures = self.__dict__.setdefault(name, {})
+        if device not in figures:
+            figures[device] = method(self, device)
+        return float(figures[device])
+
+    return kept
 
 
 @once_per_graph

@@ -133,12 +133,18 @@ class ProductConstants:
 
 
 def products(works: WorkTable, device: Device) -> Products:
-    """The products of linear layers and matrix multiplications.
+    """The products of linear layers and matrix multiplications on a device."""
+    return replace(works.once(_products), peak=peaks(works, device))
+
+
+def _products(works: WorkTable) -> Products:
+    """The products, without the peaks of a device.
 
     Groups split the rows, or, in the gradient of the weights, the dimension summed over.
     """
-    groups = works.dim("groups")
-    sums = np.array([work.direction is Direction.WEIGHT_GRADIENT for work in works.works], bool)
+    groups, sums = works.dim("groups"), works.directed(Direction.WEIGHT_GRADIENT)
+    on_lanes = np.array([unit == "lanes" for unit in units_of(works)], bool)
+    without_bias = works.where(frozenset({Kind.LINEAR})) & (works.dim("bias", 0) == 0)
     return Products(
         batch=np.maximum(works.dim("batch"), groups),
         m=np.where(sums, works.dim("m"), np.ceil(works.dim("m") / groups)),
@@ -147,17 +153,15 @@ def products(works: WorkTable, device: Device) -> Products:
         item_bytes=works.item_bytes,
         bytes=works.bytes,
         flop=works.flop,
-        peak=peaks(works, device),
+        peak=np.full(len(works), np.nan),
         is_plain=works.where(frozenset({Kind.MATMUL})),
-        is_bare=_is_bare(works),
+        is_bare=without_bias & works.directed(Direction.FORWARD) & on_lanes,
     )
 
 
-def _is_bare(works: WorkTable) -> Flags:
-    """Whether each work is the forward pass of an FP32 layer without bias."""
-    forward = [work.direction is Direction.FORWARD and unit_of(work.dtype) == "lanes" for work in works.works]
-    without_bias = works.where(frozenset({Kind.LINEAR})) & (works.dim("bias", 0) == 0)
-    return np.asarray(without_bias & np.array(forward, bool))
+def units_of(works: WorkTable) -> list[str]:
+    """The arithmetic unit of each work."""
+    return [unit_of(work.dtype) for work in works.works]
 
 
 def norm(*parts: Floats) -> Floats:
@@ -175,17 +179,15 @@ def product_seconds(
     sms, clock = device.sm_count, device.clock_hertz
     moving = work.bytes / (device.memory_bytes_per_second * bandwidth_share)
     feed_rate = known.cache_bytes_per_cycle * sms * clock
-    candidates = []
-    tiles = (*TILES, WIDE_TILE)[: len(known.tile_efficiency)]
-    for (a, b), layer, plain in zip(tiles, known.tile_efficiency, known.plain_efficiency, strict=True):
-        efficiency = np.where(work.is_plain, plain, np.where(work.is_bare, max(plain, layer), layer))
-        rows, columns = np.ceil(work.m / a), np.ceil(work.n / b)
-        blocks = rows * columns * work.batch
-        depth = _depth(blocks / sms, work.k, known)
-        computing = 2 * a * b * depth / (work.peak / sms * compute_share * efficiency)
-        feeding = blocks * (a + b) * work.k * work.item_bytes / feed_rate
-        candidates.append(norm(computing, feeding))
-    times = np.stack(candidates)
+    tiles = (*TILES, WIDE_TILE)[: len(known.tile_efficiency)]  # rows of a matrix of tiles by products
+    a, b = np.array(tiles, float).T[:, :, None]
+    layer, plain = (np.array(each)[:, None] for each in (known.tile_efficiency, known.plain_efficiency))
+    efficiency = np.where(work.is_plain, plain, np.where(work.is_bare, np.maximum(plain, layer), layer))
+    blocks = np.ceil(work.m / a) * np.ceil(work.n / b) * work.batch
+    depth = _depth(blocks / sms, work.k, known)
+    computing = 2 * a * b * depth / (work.peak / sms * compute_share * efficiency)
+    feeding = blocks * (a + b) * work.k * work.item_bytes / feed_rate
+    times = norm(computing, feeding)
     best = times.min(axis=0)
     soft_minimum: Floats = best * ((times / best) ** -_CHOICE).sum(axis=0) ** (-1 / _CHOICE)
     return known.start_cycles / clock + norm(soft_minimum, moving)
@@ -225,11 +227,12 @@ def has_static_products(device: Device) -> bool:
 
 
 @cache
-def _silicon_years() -> dict[str, float]:
-    """The first release year of each compute capability."""
+def _silicon_years(vendor: str, generation: str) -> dict[str, float]:
+    """The first release year of each compute capability of a generation; none is of several."""
     years: dict[str, float] = {}
     for item in devices().values():
-        if item.is_gpu and item.sheet.has("release_year"):
+        is_kin = item.is_gpu and (item.vendor, item.generation) == (vendor, generation)
+        if is_kin and item.sheet.has("release_year"):
             year = item.sheet.number("release_year")
             years[kernels_of(item)] = min(year, years.get(kernels_of(item), year))
     return years
@@ -241,7 +244,8 @@ def silicon_year(device: Device) -> float:
     A later board with the same chip (H200 after H100) needs the same energy for a FLOP.
     """
     own = device.sheet.number("release_year")
-    return min(own, _silicon_years().get(kernels_of(device), own))
+    years = _silicon_years(device.vendor, device.generation)
+    return min(own, years.get(kernels_of(device), own))
 
 
 def on_device(work: Products, device: Device, unit: str) -> Products:
@@ -576,8 +580,7 @@ class MatrixModel(OperatorModel):
 
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
-        units = [unit_of(work.dtype) for work in works.works]
-        times = seconds_of(products(works, device), units, device, self._known)
+        times = seconds_of(products(works, device), works.once(units_of), device, self._known)
         times = np.where(works.dim(SCALED_BLOCKS, 0) > 0, times * block_slowdown(device), times)
         return np.maximum(times, roofline_seconds(works, device))
 

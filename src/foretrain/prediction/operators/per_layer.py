@@ -47,7 +47,7 @@ from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, family
 from foretrain.persisted import restore
 from foretrain.prediction.operators.convolution import least_seconds, lower
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, roofline_seconds, table
+from foretrain.prediction.operators.listing import Floats, WorkTable, roofline_seconds, table
 from foretrain.prediction.operators.pricing import PER_LAYER, Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind
 
@@ -74,28 +74,24 @@ def _multiply_adds(works: WorkTable) -> Floats:
 
 def _loss(works: WorkTable) -> Floats:
     outputs = _outputs(works)
-    return np.where(_is_backward(works), outputs + 1, 4 * outputs - 1)
+    return np.where(works.directed(Direction.BACKWARD), outputs + 1, 4 * outputs - 1)
 
 
 def _normalisation(works: WorkTable) -> Floats:
     """Cn, the number of elements normalised together, is the length of a row."""
     outputs, length = _outputs(works), works.dim("length")
-    return np.where(_is_backward(works), 8 * outputs + length - 1, 5 * outputs + length - 2)
+    return np.where(works.directed(Direction.BACKWARD), 8 * outputs + length - 1, 5 * outputs + length - 2)
 
 
 def _pooling(works: WorkTable) -> Floats:
     """For windows that do not overlap: then Hf Wf Cout is the size of the input, the larger operand."""
     window = np.maximum(works.dim("kernel"), 1.0)
     inputs = _outputs(works)
-    return np.where(_is_backward(works), (window + 1) * inputs / window, inputs)
+    return np.where(works.directed(Direction.BACKWARD), (window + 1) * inputs / window, inputs)
 
 
 def _activation(works: WorkTable) -> Floats:
-    return np.where(_is_backward(works), 4.0, 3.0) * _outputs(works)
-
-
-def _is_backward(works: WorkTable) -> Flags:
-    return np.array([work.direction is Direction.BACKWARD for work in works.works], bool)
+    return np.where(works.directed(Direction.BACKWARD), 4.0, 3.0) * _outputs(works)
 
 
 def _outputs(works: WorkTable) -> Floats:

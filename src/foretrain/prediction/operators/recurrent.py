@@ -25,7 +25,7 @@ from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators.listing import Floats, WorkTable, peaks, roofline_seconds
-from foretrain.prediction.operators.matrix import Products, unit_of
+from foretrain.prediction.operators.matrix import Products, units_of
 from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
 from foretrain.workloads.ops import Direction, Kind
 
@@ -60,7 +60,7 @@ def parts(works: WorkTable, device: Device) -> RecurrentParts:
     first = works.dim("in", 0)
     later = hidden * works.dim("directions")
     inside = (first + later * (works.dim("layers") - 1)) / works.dim("layers")
-    backward = np.array([work.direction is not Direction.FORWARD for work in works.works], float)
+    backward = (~works.directed(Direction.FORWARD)).astype(float)
     item = works.item_bytes
     reread = np.maximum(item * rows * hidden - device.l2_bytes, 0.0)
 
@@ -77,7 +77,7 @@ def parts(works: WorkTable, device: Device) -> RecurrentParts:
             is_plain=np.zeros(len(works), bool),
             is_bare=np.zeros(len(works), bool),
         )
-        return matrix.modelled_seconds(work, [unit_of(each.dtype) for each in works.works], device)
+        return matrix.modelled_seconds(work, works.once(units_of), device)
 
     tokens = steps * batch
     inputs = seconds(tokens, rows, inside, item * (tokens * (inside + rows) + rows * inside))
@@ -145,7 +145,7 @@ class RecurrentModel(OperatorModel):
     def seconds(self, works: WorkTable, device: Device) -> Floats:
         """Device seconds of each work."""
         known, products = calibration(), parts(works, device)
-        on_lanes = np.array([unit_of(work.dtype) == "lanes" for work in works.works])
+        on_lanes = np.array([unit == "lanes" for unit in works.once(units_of)])
         times = np.where(
             on_lanes,
             recurrent_seconds(products, known.of("lanes", device)),

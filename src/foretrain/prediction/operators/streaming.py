@@ -44,7 +44,7 @@ import numpy as np
 from foretrain.errors import MissingData
 from foretrain.facts.calibrations import calibration_content, load_calibration
 from foretrain.facts.devices import Device, device, devices
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, roofline_seconds
+from foretrain.prediction.operators.listing import Floats, WorkTable, once_per_device, roofline_seconds
 from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
 from foretrain.workloads.ops import Direction, Kind
 from foretrain.workloads.rules.fp8 import TRANSPOSED
@@ -161,16 +161,6 @@ def _threads(works: WorkTable, pattern: Floats) -> Floats:
     return np.where(pattern >= _NORM, _NORM_THREADS, of_softmax)
 
 
-def _crowding(works: WorkTable, device: Device, pattern: Floats) -> Floats:
-    """Bytes of the rows in flight over the L2 cache; of the whole tensor if a row spans the batch."""
-    row_bytes = works.dim("length") * works.item_bytes
-    threads = _threads(works, pattern)
-    in_flight = device.sm_count * _threads_per_sm(device) / threads
-    working_set = np.minimum(in_flight, works.dim("rows")) * row_bytes
-    over_batch = works.dim("over_batch", 0) > 0
-    return np.where(over_batch, works.read_bytes, working_set) / device.l2_bytes
-
-
 def _rereads(works: WorkTable, pattern: Floats) -> Floats:
     """Bytes read again without a cache: the operands of a norm once, those of a long softmax twice.
 
@@ -178,13 +168,9 @@ def _rereads(works: WorkTable, pattern: Floats) -> Floats:
     logarithm sums the gradient, one of its two.
     """
     backward = np.where(works.dim("of_log", 0) > 0, works.read_bytes / 2, works.read_bytes)
-    of_softmax = np.where(_is_backward(works), backward, 2 * works.read_bytes)
+    of_softmax = np.where(works.directed(*_BACKWARD), backward, 2 * works.read_bytes)
     is_long = (pattern == _LONG) | (pattern == _LONG + 1)
     return np.where(pattern >= _NORM, works.read_bytes, np.where(is_long, of_softmax, 0.0))
-
-
-def _is_backward(works: WorkTable) -> Flags:
-    return np.array([work.direction in _BACKWARD for work in works.works], bool)
 
 
 def _between_kernels(works: WorkTable) -> Floats:
@@ -195,7 +181,7 @@ def _between_kernels(works: WorkTable) -> Floats:
     gradients of scale and shift (layer_norm_kernel.cu); a radix sort moves all data once per byte of
     its keys.
     """
-    backward, within_row = _is_backward(works), works.dim("over_batch", 0) == 0
+    backward, within_row = works.directed(*_BACKWARD), works.dim("over_batch", 0) == 0
     softmax_backward = works.where(frozenset({Kind.SOFTMAX})) & backward & (works.dim("of_log", 0) == 0)
     norm_backward = works.where(frozenset({Kind.NORMALISATION})) & backward & within_row
     again = np.where(softmax_backward, works.bytes, np.where(norm_backward, works.read_bytes, 0.0))
@@ -204,30 +190,46 @@ def _between_kernels(works: WorkTable) -> Floats:
 
 def _launches(works: WorkTable) -> Floats:
     """Kernels of each work, including those that backward operators are split into."""
-    backward = _is_backward(works)
+    backward = works.directed(*_BACKWARD)
     norms, softmax = works.where(frozenset({Kind.NORMALISATION})), works.where(frozenset({Kind.SOFTMAX}))
     least = np.where(norms & backward, 3.0, np.where(softmax & backward, 2.0, 0.0))
     least = np.where(works.where(frozenset({Kind.SORT})), works.item_bytes, least)
     return np.maximum(works.kernels, least)
 
 
-def streams(works: WorkTable, device: Device) -> Streams:
-    """The columns that determine the time of works on a device."""
+def _columns(works: WorkTable) -> Streams:
+    """The columns of works, those that depend on the device for a device of one thread and one byte of cache.
+
+    `crowding` has the bytes of a row, or of the whole tensor if a row spans the batch.
+    """
     pattern = _pattern(works)
-    threads = _threads(works, pattern)
-    takes_turns = (pattern > 0) & (works.dim("over_batch", 0) == 0)
-    in_flight = device.sm_count * _threads_per_sm(device)
+    over_batch = works.dim("over_batch", 0) > 0
+    takes_turns = (pattern > 0) & ~over_batch
     return Streams(
         launches=_launches(works),
         compulsory_bytes=works.bytes + _between_kernels(works),
         reread_bytes=_rereads(works, pattern),
-        crowding=_crowding(works, device, pattern),
-        turns=np.where(takes_turns, works.dim("rows"), 0.0) * threads / _threads_per_sm(device),
-        chunks=np.ceil(works.dim("length") / (4 * threads)),
+        crowding=np.where(over_batch, works.read_bytes, works.dim("length") * works.item_bytes),
+        turns=np.where(takes_turns, works.dim("rows"), 0.0) * _threads(works, pattern),
+        chunks=np.ceil(works.dim("length") / (4 * _threads(works, pattern))),
         pattern=pattern,
-        sums_columns=((pattern >= _NORM) & takes_turns & _is_backward(works)).astype(float),
+        sums_columns=((pattern >= _NORM) & takes_turns & works.directed(*_BACKWARD)).astype(float),
         window_elements=works.dim("windows", 0) * works.dim("kernel", 0),
-        loops=works.dim("loops", 0) * np.maximum(1.0, works.dim("positions", 0) / in_flight),
+        loops=works.dim("loops", 0),
+    )
+
+
+def streams(works: WorkTable, device: Device) -> Streams:
+    """The columns that determine the time of works on a device."""
+    each, per_sm = works.once(_columns), _threads_per_sm(device)
+    in_flight = device.sm_count * per_sm
+    rows = np.minimum(in_flight / _threads(works, each.pattern), works.dim("rows"))
+    working_set = np.where(works.dim("over_batch", 0) > 0, 1.0, rows) * each.crowding
+    return replace(
+        each,
+        crowding=working_set / device.l2_bytes,
+        turns=each.turns / per_sm,
+        loops=each.loops * np.maximum(1.0, works.dim("positions", 0) / in_flight),
     )
 
 
@@ -290,6 +292,7 @@ class StreamingCalibration:
     corrections: Mapping[str, Mapping[str, tuple[float, float]]]
     residuals: Mapping[str, Residuals]
 
+    @once_per_device
     def share(self, device: Device) -> float:
         """The delivered share of a device: fitted, else published, else that of similar devices."""
         if device.id in self.delivered_share:

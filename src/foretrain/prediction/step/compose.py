@@ -40,7 +40,7 @@ from foretrain.prediction.strategies.program import (
     optimizer_start,
     unit_of,
 )
-from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, simulate
+from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, play
 from foretrain.workloads.graph import Graph, Phase
 
 ExchangeSeconds = Callable[[Exchange], float]
@@ -61,11 +61,11 @@ class ComposedStep:
     launches; `phases` is computing and waiting for launches by phase, for all micro-batches. `stages` are the
     programs of the pipeline's stages, `in_flight` the micro-batches each keeps activations of. All times are
     those of stage `busiest`, which runs `calls` of the whole graph and updates `update_share` of the
-    parameters. `timeline` may show only a few of many micro-batches.
+    parameters. `draw` lists the tasks of the timeline.
     """
 
     seconds: float
-    timeline: Timeline
+    draw: Callable[[], Timeline]
     phases: dict[Phase, float]
     computing_seconds: float
     exposed_seconds: float
@@ -76,6 +76,11 @@ class ComposedStep:
     busiest: int = 0
     calls: NDArray[np.int64] | None = None
     update_share: float = 1.0
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The tasks with their times, perhaps of only a few of many micro-batches."""
+        return self.draw()
 
     @property
     def stage_names(self) -> tuple[str, ...]:
@@ -157,9 +162,10 @@ def compose(
     """The step of a program without pipeline stages."""
     segments = _Segments(program, times, exchange_seconds)
     run, seconds = segments.step(program.micro_batches)
-    launching = _launched_seconds(program, times, exchange_seconds)
+    launching = _launched_seconds(segments)
     computing = per_step(times.device, program)
     _, repeated = segments.step(program.micro_batches, exchanges=_EVERY)
+    whole = segments.exchanging(program.micro_batches)
     waiting = max(0.0, launching - repeated)
     if waiting > 0:
         waits = segments.waits_per_launch(program.micro_batches, launching)
@@ -167,16 +173,15 @@ def compose(
         waiting = min(waiting, max(0.0, launching - computing))
     exposed = max(0.0, seconds - computing - waiting)
     if waiting > 0:  # what the solver left over is waiting for launches, not for exchanges
-        exposed = min(exposed, all_exchange_seconds(program, exchange_seconds))
+        exposed = min(exposed, whole.seconds)
         waiting = max(0.0, seconds - computing - exposed)
-    whole = all_exchange_seconds(program, exchange_seconds)
-    lost = _lost_seconds(program, exchange_seconds, whole - exposed, contention)
+    lost = whole.lost(whole.seconds - exposed, contention)
     absorbed = min(lost, waiting)  # a device that waits for launches has time to spare
     seconds, exposed, waiting = seconds + lost - absorbed, exposed + lost, waiting - absorbed
-    prepared = min(exposed, _host_seconds(program))
+    prepared = min(exposed, whole.host_seconds)
     return ComposedStep(
         seconds=seconds,
-        timeline=run,
+        draw=run.timeline,
         phases=with_waits(*phase_seconds(times, program), waiting + prepared),
         computing_seconds=computing,
         exposed_seconds=exposed - prepared,
@@ -186,12 +191,13 @@ def compose(
     )
 
 
-def _launched_seconds(program: Program, times: CallTimes, exchange_seconds: ExchangeSeconds) -> float:
+def _launched_seconds(segments: _Segments) -> float:
     """The shortest step that the host allows."""
-    launching = per_step(times.host, program)
+    program = segments.program
+    launching = per_step(segments.times.host, program)
     if not frameworks()[program.graph.options.framework].waits_for_batches:
         return launching
-    each = passes(program, times, exchange_seconds)
+    each = segments.passes(NO_CONTENTION)
     return max(launching, program.micro_batches * (each.forward + each.backward) + each.optimizer)
 
 
@@ -202,65 +208,30 @@ def passes(
     contention: Contention = NO_CONTENTION,
 ) -> Passes:
     """The passes of one micro-batch through a stage."""
-    segments = _Segments(program, times, exchange_seconds)
-    middle, last = segments.timeline(1, exchanges=_EVERY), segments.timeline(1)
-    forward = _end(middle, Phase.FORWARD)
-    body = max(forward, _end(middle, Phase.BACKWARD), _busiest_lane(middle))
-    start, updating = forward_end(program.graph), optimizer_start(program.graph)
-    optimizer = float(times.device[updating:].sum())
-    tail = max(0.0, last.seconds - body - optimizer)
-    every = tuple(each for each in program.exchanges if each.when is When.EVERY)
-    repeated = replace(program, exchanges=every, micro_batches=1)
-    whole = all_exchange_seconds(repeated, exchange_seconds)
-    hidden = whole - (body - float(times.device[:updating].sum()))
-    body += _lost_seconds(repeated, exchange_seconds, hidden, contention)
-    launched = float(times.host[:start].sum()), float(times.host[start:updating].sum())
-    paced = max(forward, launched[0]), max(body - forward, launched[1])
-    updated = max(optimizer, float(times.host[updating:].sum()))
-    return Passes(
-        forward=paced[0],
-        backward=paced[1],
-        tail=tail,
-        optimizer=updated,
-        waiting=sum(paced) - body,
-        update_waiting=updated - optimizer,
-    )
+    return _Segments(program, times, exchange_seconds).passes(contention)
 
 
-def _end(run: Timeline, phase: Phase) -> float:
-    ends = [end for task, end in zip(run.tasks, run.ends, strict=True) if task.kind == phase]
-    return float(max(ends, default=0.0))
+@dataclass(frozen=True, slots=True)
+class _Exchanging:
+    """All exchanges of a step: their time, and time and number of those that hold multiprocessors.
 
-
-def _busiest_lane(run: Timeline) -> float:
-    """Time of the busiest stream of exchanges: the shortest interval between micro-batches."""
-    lanes = [stream for stream in run.streams if stream.lane != COMPUTE]
-    return max((run.busy_seconds(lane) for lane in lanes), default=0.0)
-
-
-def all_exchange_seconds(program: Program, exchange_seconds: ExchangeSeconds) -> float:
-    """Total time of all exchanges of a step, exposed or not."""
-    return sum(exchange_seconds(each) * exchange_count(each, program) for each in program.exchanges)
-
-
-def _lost_seconds(
-    program: Program, exchange_seconds: ExchangeSeconds, hidden: float, contention: Contention
-) -> float:
-    """What `hidden` seconds of exchanges cost the products beside them.
-
-    Exchanges by copy engines cost nothing; they are taken to be as well hidden as the others.
+    Devices wait for `host_seconds` as for launches.
     """
-    if not contention.product_share:
-        return 0.0
-    holding = replace(program, exchanges=tuple(each for each in program.exchanges if not each.by_copies))
-    count = sum(exchange_count(each, holding) for each in holding.exchanges)
-    whole, held = (all_exchange_seconds(each, exchange_seconds) for each in (program, holding))
-    return contention.lost(hidden * held / whole, held / count) if held else 0.0
 
+    seconds: float
+    held_seconds: float
+    held_count: int
+    host_seconds: float
 
-def _host_seconds(program: Program) -> float:
-    """Host time of all exchanges of a step; devices wait for it as for launches."""
-    return sum(each.host_seconds * exchange_count(each, program) for each in program.exchanges)
+    def lost(self, hidden: float, contention: Contention) -> float:
+        """What `hidden` seconds of exchanges cost the products beside them.
+
+        Exchanges by copy engines cost nothing; they are taken to be as well hidden as the others.
+        """
+        if not contention.product_share or not self.held_seconds:
+            return 0.0
+        mean = self.held_seconds / self.held_count
+        return contention.lost(hidden * self.held_seconds / self.seconds, mean)
 
 
 def exchange_count(exchange: Exchange, program: Program) -> int:
@@ -297,6 +268,58 @@ def with_waits(device: Floats, host: Floats, waiting: float) -> dict[Phase, floa
 
 
 @dataclass(frozen=True, eq=False)
+class _Order:
+    """Tasks in the order they are started, without their seconds.
+
+    A task of stream 0 is segment `what` of the calls, another one is exchange `~what`. `after` are the tasks
+    that each one waits for.
+    """
+
+    streams: list[int]
+    what: list[int]
+    after: list[tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Played:
+    """An order of tasks with their times."""
+
+    segments: _Segments
+    order: _Order
+    lengths: list[float]
+    starts: list[float]
+    ends: list[float]
+
+    @property
+    def seconds(self) -> float:
+        """End of the last task."""
+        return max(self.ends, default=0.0)
+
+    def end_of(self, phase: Phase) -> float:
+        """End of the last call of a phase."""
+        phases = self.segments.phases
+        pairs = zip(self.order.streams, self.order.what, self.ends, strict=True)
+        return max((end for stream, what, end in pairs if stream == 0 and phases[what] is phase), default=0.0)
+
+    @property
+    def busiest_lane(self) -> float:
+        """Time of the busiest stream of exchanges: the shortest interval between micro-batches."""
+        lasting = np.array(self.ends) - np.array(self.starts)
+        return float(np.bincount(self.order.streams, lasting)[1:].max(initial=0.0))
+
+    def timeline(self) -> Timeline:
+        """The tasks by name."""
+        segments, tasks = self.segments, []
+        exchanges, streams = segments.program.exchanges, [Stream(0, lane) for lane in segments.lanes]
+        order = zip(self.order.streams, self.order.what, self.order.after, self.lengths, strict=True)
+        for stream, what, after, seconds in order:
+            name = segments.names[what] if stream == 0 else exchanges[~what].name
+            kind = segments.phases[what] if stream == 0 else exchanges[~what].verb
+            tasks.append(Task(name, streams[stream], seconds, after, kind))
+        return Timeline(tuple(tasks), np.array(self.starts), np.array(self.ends))
+
+
+@dataclass(frozen=True, eq=False)
 class _Segments:
     """A program as segments of calls between the points where exchanges start or are waited for."""
 
@@ -305,11 +328,23 @@ class _Segments:
     exchange_seconds: ExchangeSeconds
 
     @cached_property
-    def _started_after(self) -> dict[int, list[Exchange]]:
-        """Exchanges by the call they start after."""
-        started: dict[int, list[Exchange]] = defaultdict(list)
-        for exchange in self.program.exchanges:
-            started[exchange.after].append(exchange)
+    def _spent(self) -> Floats:
+        """Seconds of each exchange."""
+        return np.array([self.exchange_seconds(each) for each in self.program.exchanges], float)
+
+    @cached_property
+    def lanes(self) -> list[str]:
+        """The streams: that of calls first, then those of exchanges."""
+        return [COMPUTE, *dict.fromkeys(f"{each.axes[-1]} exchange" for each in self.program.exchanges)]
+
+    @cached_property
+    def _started_after(self) -> dict[int, list[tuple[int, int, When, int]]]:
+        """Number, stream, occasion and waiting call of exchanges by the call they start after."""
+        stream_of = {lane: number for number, lane in enumerate(self.lanes)}
+        started: dict[int, list[tuple[int, int, When, int]]] = defaultdict(list)
+        for number, each in enumerate(self.program.exchanges):
+            stream = stream_of[f"{each.axes[-1]} exchange"]
+            started[each.after].append((number, stream, each.when, each.before))
         return started
 
     @cached_property
@@ -323,67 +358,127 @@ class _Segments:
         return sorted(bounds)
 
     @cached_property
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """Phase and block of each segment."""
         calls = self.program.graph.calls
         return [_name(calls[first].phase, calls[first].module) for first in self._bounds[:-1]]
 
-    def timeline(
-        self, micro_batches: int, waits_per_launch: float = 0.0, exchanges: frozenset[When] | None = None
-    ) -> Timeline:
-        """The timeline of `micro_batches`; the device waits `waits_per_launch` per second of launches.
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """The phase of each segment."""
+        calls = self.program.graph.calls
+        return [calls[first].phase for first in self._bounds[:-1]]
 
-        `exchanges` selects the exchanges; None: those of the first, the last or every micro-batch.
-        """
-        bounds, calls = self._bounds, self.program.graph.calls
-        seconds = self.times.device + waits_per_launch * self.times.host
-        lengths = np.diff(np.append(0.0, np.cumsum(seconds))[bounds]).tolist()
+    @cached_property
+    def _orders(self) -> dict[tuple[int, frozenset[When] | None], _Order]:
+        return {}
+
+    def _order(self, micro_batches: int, exchanges: frozenset[When] | None) -> _Order:
+        key = micro_batches, exchanges
+        if key not in self._orders:
+            self._orders[key] = self._list_tasks(micro_batches, exchanges)
+        return self._orders[key]
+
+    def _list_tasks(self, micro_batches: int, exchanges: frozenset[When] | None) -> _Order:
+        bounds = self._bounds
         body = bounds.index(optimizer_start(self.program.graph))
-        tasks: list[Task] = []
+        order = _Order([], [], [])
         awaited: dict[int, list[int]] = defaultdict(list)  # exchanges by the call that waits for them
         computed: tuple[int, ...] = ()
         for number in range(micro_batches):
             is_last = number == micro_batches - 1
             when = exchanges or _occasions(number == 0, is_last)
-            self._start_exchanges(-1, when, computed, tasks, awaited)
-            for segment in range(len(lengths) if is_last else body):
-                first, phase = bounds[segment], calls[bounds[segment]].phase
-                after = tuple(awaited.pop(first, ()))
-                computed = (len(tasks),)
-                tasks.append(
-                    Task(self._names[segment], Stream(0, COMPUTE), lengths[segment], after, kind=phase)
-                )
-                self._start_exchanges(bounds[segment + 1] - 1, when, computed, tasks, awaited)
-        return simulate(tasks)
+            self._start_exchanges(-1, when, computed, order, awaited)
+            for segment in range(len(bounds) - 1 if is_last else body):
+                computed = (len(order.what),)
+                order.streams.append(0)
+                order.what.append(segment)
+                order.after.append(tuple(awaited.pop(bounds[segment], ())))
+                self._start_exchanges(bounds[segment + 1] - 1, when, computed, order, awaited)
+        return order
 
     def _start_exchanges(
         self,
         call: int,
         when: frozenset[When],
         after: tuple[int, ...],
-        tasks: list[Task],
+        order: _Order,
         awaited: dict[int, list[int]],
     ) -> None:
         """Append the exchanges that start after a call, each after the one before it."""
-        for exchange in self._started_after.get(call, ()):
-            if exchange.when not in when:
+        for number, stream, occasion, before in self._started_after.get(call, ()):
+            if occasion not in when:
                 continue
-            number, lane = len(tasks), f"{exchange.axes[-1]} exchange"
-            seconds = self.exchange_seconds(exchange)
-            tasks.append(Task(exchange.name, Stream(0, lane), seconds, after, kind=exchange.verb))
-            awaited[exchange.before].append(number)
-            after = (number,)
+            awaited[before].append(len(order.what))
+            order.streams.append(stream)
+            order.what.append(~number)
+            order.after.append(after)
+            after = (len(order.what) - 1,)
+
+    def play(
+        self, micro_batches: int, waits_per_launch: float = 0.0, exchanges: frozenset[When] | None = None
+    ) -> _Played:
+        """Times of the tasks of `micro_batches`; the device waits `waits_per_launch` per second of launches.
+
+        `exchanges` selects the exchanges; None: those of the first, the last or every micro-batch.
+        """
+        order = self._order(micro_batches, exchanges)
+        seconds = self.times.device + waits_per_launch * self.times.host
+        lengths = np.diff(np.append(0.0, np.cumsum(seconds))[self._bounds])
+        of_all = np.append(lengths, self._spent[::-1])  # `~number` counts exchanges from the end
+        spent = of_all[order.what].tolist()
+        return _Played(self, order, spent, *play(order.streams, spent, order.after))
 
     def step(
         self, micro_batches: int, waits_per_launch: float = 0.0, exchanges: frozenset[When] | None = None
-    ) -> tuple[Timeline, float]:
-        """The timeline of a few micro-batches, and the seconds of all."""
+    ) -> tuple[_Played, float]:
+        """The tasks of a few micro-batches, and the seconds of all."""
         simulated = min(micro_batches, _SIMULATED)
-        run = self.timeline(simulated, waits_per_launch, exchanges)
+        run = self.play(simulated, waits_per_launch, exchanges)
         seconds = run.seconds
         if micro_batches > simulated:
-            shorter = self.timeline(simulated - 1, waits_per_launch, exchanges)
+            shorter = self.play(simulated - 1, waits_per_launch, exchanges)
             seconds += (micro_batches - simulated) * (run.seconds - shorter.seconds)
         return run, seconds
+
+    def passes(self, contention: Contention) -> Passes:
+        """The passes of one micro-batch."""
+        program, times = self.program, self.times
+        middle, last = self.play(1, exchanges=_EVERY), self.play(1)
+        forward = middle.end_of(Phase.FORWARD)
+        body = max(forward, middle.end_of(Phase.BACKWARD), middle.busiest_lane)
+        start, updating = forward_end(program.graph), optimizer_start(program.graph)
+        optimizer = float(times.device[updating:].sum())
+        tail = max(0.0, last.seconds - body - optimizer)
+        repeated = self.exchanging(1, _EVERY)
+        hidden = repeated.seconds - (body - float(times.device[:updating].sum()))
+        body += repeated.lost(hidden, contention)
+        launched = float(times.host[:start].sum()), float(times.host[start:updating].sum())
+        paced = max(forward, launched[0]), max(body - forward, launched[1])
+        updated = max(optimizer, float(times.host[updating:].sum()))
+        return Passes(
+            forward=paced[0],
+            backward=paced[1],
+            tail=tail,
+            optimizer=updated,
+            waiting=sum(paced) - body,
+            update_waiting=updated - optimizer,
+        )
+
+    def exchanging(self, micro_batches: int, when: frozenset[When] = frozenset(When)) -> _Exchanging:
+        """The exchanges of some occasions in a step of `micro_batches`."""
+        seconds = held_seconds = host_seconds = 0.0
+        held_count = 0
+        for each, spent in zip(self.program.exchanges, self._spent.tolist(), strict=True):
+            if each.when not in when:
+                continue
+            count = micro_batches if each.when is When.EVERY else 1
+            seconds += spent * count
+            host_seconds += each.host_seconds * count
+            if not each.by_copies:
+                held_seconds += spent * count
+                held_count += count
+        return _Exchanging(seconds, held_seconds, held_count, host_seconds)
 
     def waits_per_launch(self, micro_batches: int, launching: float) -> float:
         """Seconds the device waits per second of launches, such that the step takes as long as its launches.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def compose_pipeline(
     exposed = max(0.0, costs.busy(busiest) - computing - waiting)
     return ComposedStep(
         seconds=seconds,
-        timeline=_timeline(run, costs, transfers),
+        draw=partial(_timeline, run, costs, transfers),
         phases=costs.phases(busiest),
         computing_seconds=computing,
         exposed_seconds=exposed,

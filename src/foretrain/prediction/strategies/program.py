@@ -16,13 +16,23 @@ different experts (see `expert`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Group, Verb
+from foretrain.workloads.depth import (
+    Lines,
+    NotDerivable,
+    Numbered,
+    deepen,
+    extend_beside,
+    kind_of_call,
+    names_in,
+    split_name,
+)
 from foretrain.workloads.executed import fuse_executed, fuses
 from foretrain.workloads.graph import Graph, Phase, Role, once_per_graph
 
@@ -136,6 +146,42 @@ def compile_program(program: Program) -> Program:
     return replace(program, graph=result.graph, exchanges=exchanges)
 
 
+def deepen_program(low: Program, high: Program, extra: int) -> Program:
+    """The program with `extra` more equal blocks than `high`, which has one more than `low`."""
+    if replace(low, graph=high.graph, exchanges=()) != replace(high, exchanges=()):
+        raise NotDerivable("the step is divided differently at another depth")
+    rows = _exchange_rows(low), _exchange_rows(high)
+
+    def make(row: Numbered, lines: Lines) -> list[Exchange]:
+        exchange, template, number = row.same
+        names, calls = names_in(template, lines, row.calls + 1), lines.part(0, row.calls)
+        return [
+            exchange._replace(
+                name=name, after=after, before=before, readers=tuple(readers), bytes=number(size)
+            )
+            for name, (after, before, *readers), (size,) in zip(
+                names, calls, lines.part(row.calls, row.calls + 1), strict=True
+            )
+        ]
+
+    exchanges = extend_beside(low.graph, high.graph, rows, extra, make)
+    return replace(high, graph=deepen(low.graph, high.graph, extra), exchanges=tuple(exchanges))
+
+
+def _exchange_rows(program: Program) -> list[Numbered]:
+    """Exchanges, aligned by the calls they follow. Some send a part of every block: their bytes grow."""
+    rows = []
+    for each in program.exchanges:
+        if each.bytes != int(each.bytes):
+            raise NotDerivable(f"{each.name} sends {each.bytes} bytes")
+        template, numbers = split_name(each.name)
+        same = (each._replace(name="", after=0, before=0, readers=(), bytes=0.0), template, type(each.bytes))
+        kind = (same, kind_of_call(program.graph.calls[each.after]) if each.after >= 0 else None)
+        calls = (each.after, each.before, *each.readers)
+        rows.append(Numbered(kind, same, (*calls, int(each.bytes), *numbers), len(calls)))
+    return rows
+
+
 def group_along(axes: tuple[Axis, ...], degrees: Mapping[Axis, int], devices_per_node: int) -> Group:
     """The group of one device along some axes."""
     size = members = 1
@@ -230,7 +276,8 @@ class Bucket(NamedTuple):
     ready: int
 
 
-def gradients(graph: Graph) -> list[Gradient]:
+@once_per_graph
+def gradients(graph: Graph) -> tuple[Gradient, ...]:
     """All gradients in the order they are ready."""
     ready: dict[int, int] = {}
     for index, call in enumerate(graph.calls):
@@ -246,7 +293,7 @@ def gradients(graph: Graph) -> list[Gradient]:
     for buffer, call_index in ready.items():
         spec = graph.specs[graph.buffers[buffer].spec]
         listed.append(Gradient(graph.buffers[buffer].name, spec.elements, spec.bytes, call_index))
-    return sorted(listed, key=lambda gradient: gradient.ready)
+    return tuple(sorted(listed, key=lambda gradient: gradient.ready))
 
 
 def fill_buckets(
@@ -304,7 +351,7 @@ AVERAGING = (Axis.CONTEXT, Axis.EXPERT, Axis.SHARD, Axis.DATA)
 
 def group_averaged(
     program: Program, axes: tuple[Axis, ...] = AVERAGING
-) -> Iterator[tuple[tuple[Axis, ...], list[Gradient]]]:
+) -> Iterator[tuple[tuple[Axis, ...], Sequence[Gradient]]]:
     """Groups of axes and the gradients averaged along them, in the order they are ready."""
     every = gradients(program.graph)
     if program.degree(Axis.EXPERT) == 1:

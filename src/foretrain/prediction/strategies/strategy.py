@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -24,8 +24,15 @@ from foretrain.errors import InvalidRequest, nearest
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.strategies.layout import DATA_PARALLEL, Layout
-from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, compile_program
+from foretrain.prediction.strategies.program import (
+    Axis,
+    MemoryOptions,
+    Program,
+    compile_program,
+    deepen_program,
+)
 from foretrain.registry import Registry, discover
+from foretrain.workloads.depth import NotDerivable
 from foretrain.workloads.executed import ExecutedGraph
 
 if TYPE_CHECKING:
@@ -286,8 +293,13 @@ def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
 def divide_step(step: ExecutedGraph, layout: Layout) -> Program:
     """The program of one device with divided layers, compiled if the workload is.
 
-    Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards.
+    Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards. Of a
+    model of many equal blocks, a few are divided and fused (see `workloads.depth`).
     """
+    if step.shallow is not None:
+        low, high, extra = step.shallow
+        with suppress(NotDerivable, InvalidRequest):  # errors are those of the whole model
+            return deepen_program(divide_step(low, layout), divide_step(high, layout), extra)
     whole = program = Program(step.source)
     for each in active_strategies(layout):
         program = each.divide(program, layout)

@@ -5,64 +5,23 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from foretrain import __version__
+from foretrain.serving.table import first_words
 
-if TYPE_CHECKING:  # `foretrain --help` imports no command
-    from foretrain.serving.cli.frame import Command, CommandFamily
-
-SUMMARIES = {
-    "predict": "Predict time, memory and cost of a training job on given hardware.",
-    "plan": "Find the best machines to rent for a job.",
-    "trace": "Show the parameters, FLOP, memory traffic and layers of a training step.",
-    "scaling": "Predict step times of other placements from a few timings.",
-    "resources": "Predict resource usage over a step: bursts and idle gaps.",
-    "pair": "Predict the slowdown of two jobs that share a device.",
-    "converge": "Predict when a training run reaches its target metric.",
-    "measure": "Run a training command and measure its steps and resource usage.",
-    "campaign": "Run many short training experiments and store the results.",
-    "calibrate": "Calibrate predictions with your own timings or this machine.",
-    "learn": "Fit regressions to your own timings, with out-of-sample validation.",
-    "profile": "Compare measured and predicted times of operators and layers.",
-    "devices": "List GPUs and CPUs with peak performance, memory and links.",
-    "models": "List the models of the zoo and the supported model formats.",
-    "links": "List links and networks with bandwidths and sources.",
-    "offers": "List rental prices of cloud machines.",
-    "guide": "Compare hardware for one or more models across batch sizes.",
-    "rent-or-buy": "Compute the break-even point between renting and buying.",
-    "explain": "Show all facts about a device, link, offer or source, with provenance.",
-    "schedule": "Decide which jobs to run now, and forecast the rest.",
-    "simulate": "Simulate jobs on a cluster under one or more scheduling policies.",
-    "run": "Run scheduled jobs on this machine, Ray or Slurm.",
-    "runs": "List, show, compare, export, import and delete stored runs.",
-    "validate": "Compare predictions with your stored runs.",
-}
-_FILES = {
-    **dict.fromkeys(("devices", "models", "links", "offers", "explain"), "facts"),
-    **dict.fromkeys(("resources", "pair"), "consumption"),
-    **dict.fromkeys(("schedule", "simulate", "run"), "scheduling"),
-    **dict.fromkeys(("runs", "validate"), "stored_runs"),
-}
-"""The files of commands that share one; the others have a file of their own name."""
+SUMMARIES = first_words()
+"""The commands by their first word, each with its line of help."""
 COMPLETION_VARIABLE = "_FORETRAIN_COMPLETE"
 """The variable by which a shell asks for completions."""
 _START_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/completions/foretrain.fish"}
 
 
-def declared(name: str) -> Command | CommandFamily:
-    """The command of a name: `COMMAND` of its file, one of `COMMANDS` where several share a file."""
-    module = import_module(f"foretrain.serving.cli.{_FILES.get(name, name).replace('-', '_')}")
-    command: Command | CommandFamily = module.COMMANDS[name] if name in _FILES else module.COMMAND
-    return command
-
-
 class CommandGroup(click.Group):
-    """All commands by name, each with its one-line summary; `declared` finds the rest."""
+    """All commands by name, each with its one-line summary; `commands` finds the rest."""
 
     def __init__(self, summaries: Mapping[str, str], **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -76,6 +35,7 @@ class CommandGroup(click.Group):
         """The command, whose module is imported now."""
         if cmd_name not in self._summaries:
             return None
+        from foretrain.serving.cli.commands import declared
         from foretrain.serving.cli.frame import click_command
 
         return click_command(declared(cmd_name), cmd_name, self._summaries[cmd_name])

@@ -65,7 +65,7 @@ def _links() -> Iterable[str]:
     from foretrain.facts.links import links, topologies
 
     inside = [name for name, link in links().items() if not link.joins_nodes]
-    lanes = [name for name in inside if links()[name].kind == "pcie"]
+    lanes = [name for name in inside if links()[name].kind.is_pcie]
     return [*inside, *(f"{name}@{topology}" for name in lanes for topology in topologies())]
 
 

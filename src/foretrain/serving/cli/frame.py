@@ -1,7 +1,6 @@
 """Commands built from request classes: options, help in named panels, output options, and written files.
 
-A command file declares a `Command`: the request it decodes, the output options of the command line, and the
-function to run. It is imported when its command is run, so that `foretrain --help` stays quick.
+A `Command` is the request it decodes, the output options of the command line, and the function to run.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 import difflib
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -20,8 +19,7 @@ from foretrain.answers import Answer
 from foretrain.decoding import SWITCH, Option, decode, option, options
 from foretrain.errors import ForetrainError, InvalidData
 from foretrain.panels import COMMON, OUTPUT, PANELS
-from foretrain.serving.requests.base import Request
-from foretrain.serving.requests.given import request_from
+from foretrain.serving.requests import Request, request_from
 from foretrain.serving.views.wording import as_flags, flag
 from foretrain.units import HOUR, MINUTE
 
@@ -31,26 +29,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Options of the command line alone; commands add their own."""
+    """Options of the command line alone; commands add their own: `plot`, `html`, those of a view (`VIEW`)."""
+
+    VIEW: ClassVar[tuple[str, ...]] = ()
 
     json: bool = option(SWITCH, "Print JSON instead of tables.", default=False, panel=OUTPUT)
+
+    def check_files(self) -> None:
+        """Refuse files that cannot be written before anything is computed."""
+        from foretrain.facts.user_data import check_file
+
+        check_file("--html", getattr(self, "html", None))
+        if (plot := getattr(self, "plot", None)) is not None:
+            from foretrain.serving.rendering.charts import check_format
+
+            check_format(plot)
+
+    def verb_arguments(self) -> dict[str, Any]:
+        """Further arguments of the verb."""
+        return {}
+
+    def view_options(self) -> dict[str, Any]:
+        """Further arguments of the view."""
+        return {name: getattr(self, name) for name in self.VIEW}
+
+    def write_files(self, answer: Any, command: str) -> Iterator[str]:
+        """Write the files asked for; a line about each."""
+        if (html := getattr(self, "html", None)) is not None:
+            write_report(html, answer, command)
+            yield f"Report: {html}"
+        if (plot := getattr(self, "plot", None)) is not None:
+            draw_chart(answer, plot)
+            yield f"Plot: {plot}"
+
+    def exit_code(self, answer: Any) -> int:  # noqa: ARG002 - of commands that check
+        """Of an answer that was printed."""
+        return 0
 
 
 def command_line() -> str:
     """The command line as it was typed, quoted for a shell: reports print what made them."""
     return shlex.join(["foretrain", *sys.argv[1:]])
-
-
-def check_file(flag: str, file: Path | None) -> None:
-    """Refuse a folder, and a file in a folder that does not exist, before anything is computed."""
-    from foretrain.errors import InvalidRequest
-
-    if file is None:
-        return
-    if file.is_dir():
-        raise InvalidRequest(f"{flag} {file} is a folder: name a file")
-    if not file.absolute().parent.is_dir():
-        raise InvalidRequest(f"{flag} {file}: there is no folder {file.parent}; make it first")
 
 
 def write_file(flag: str, file: Path, text: str) -> None:
@@ -75,24 +94,36 @@ def write_report(file: Path, answer: Answer, verb: str) -> None:
     write_file("--html", file, page)
 
 
+def draw_chart(answer: Answer, file: Path) -> None:
+    """Draw the chart of an answer into a file."""
+    from foretrain.serving.rendering.charts import save_chart
+    from foretrain.serving.views import chart_of
+
+    chart = chart_of(answer)
+    if chart is not None:
+        save_chart(chart, file)
+
+
 Row = tuple[str, str]
 REQUIRED = "required"
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: what it decodes, what it runs, and the text of its help after the first line.
+    """A command: what it decodes and what it runs.
 
-    `run` gets the request and the output options; what it returns is the exit code, None for 0. The argument
-    of a command that `wraps` another one is the command line after its own options.
+    `run` gets the request and the output options; what it returns is the exit code, None for 0.
     """
 
     request: type[Request]
     output: type[Output]
     run: Callable[[Any, Any], int | None]
-    details: str = ""
-    examples: tuple[str, ...] = ()
-    wraps: bool = False
+
+    @property
+    def help(self) -> str:
+        """The text of its help after the first line."""
+        lines = "\n".join(f"  {line}" for line in self.request.EXAMPLES)
+        return "\n\n".join(filter(None, (self.request.DETAILS, lines and f"\b\nExamples:\n{lines}")))
 
 
 @dataclass(frozen=True)
@@ -123,8 +154,8 @@ class FamilyGroup(click.Group):
         }
         default = family.default
         self.default = PanelCommand(default, name, summary) if default is not None else None
-        after = () if default is None else (default.details, _examples(default.examples))
-        text = "\n\n".join(filter(None, (summary, family.details, *after)))
+        after = "" if default is None else default.help
+        text = "\n\n".join(filter(None, (summary, family.details, after)))
         super().__init__(name, commands=commands, help=text)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - of click
@@ -161,13 +192,13 @@ class PanelCommand(click.Command):
     def __init__(self, declared: Command, name: str, summary: str) -> None:
         self.declared = declared
         self._switches = bool(declared.request.TAKES_WORKLOAD_FILE)
-        self.allow_interspersed_args = not declared.wraps
+        self.allow_interspersed_args = not declared.request.WRAPS
         listed = [*options(declared.request), *options(declared.output)]
         super().__init__(
             name,
             params=[self._parameter(each) for each in listed],
             callback=self._run,
-            help="\n\n".join(filter(None, (summary, declared.details, _examples(declared.examples)))),
+            help="\n\n".join(filter(None, (summary, declared.help))),
         )
 
     def _parameter(self, declared: Option) -> click.Parameter:
@@ -214,7 +245,7 @@ class PanelCommand(click.Command):
             f"{each.metavar}{'...' if each.kind.many else ''}" if each.is_required else f"[{each.metavar}]"
             for each in named
         ]
-        usage = ["[OPTIONS]", "--", *pieces] if self.declared.wraps else [*pieces, "[OPTIONS]"]
+        usage = ["[OPTIONS]", "--", *pieces] if self.declared.request.WRAPS else [*pieces, "[OPTIONS]"]
         formatter.write_usage(ctx.command_path, " ".join(usage))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -259,7 +290,7 @@ def panels(declared: Command) -> dict[str, list[Listed]]:
         for each in (*options(declared.request), *options(declared.output))
         if not each.positional
     }
-    common = [named.pop(name) for name in declared.request.COMMON if name in named]
+    common = [named.pop(name) for name in declared.request.COMMON.split() if name in named]
     listed: dict[str, list[Listed]] = {name: [] for name in PANELS}
     listed[COMMON] += map(_listed, common)
     for each in named.values():
@@ -322,10 +353,6 @@ def _completer(declared: Option) -> Completer | None:
 def _once(value: Any) -> Any:
     """The value of an option that may be repeated and was not."""
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
-
-
-def _examples(lines: Sequence[str]) -> str:
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
 
 
 def _write(formatter: click.HelpFormatter, title: str, rows: Sequence[Row]) -> None:

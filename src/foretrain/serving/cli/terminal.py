@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from foretrain.answers import Answer
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from foretrain.serving.verbs.predicting import Progress
+
+_LINE_SECONDS = 15.0
+"""How often progress is written where there is no terminal."""
 
 
 def print_answer(answer: Answer, as_json: bool, files: Sequence[str] = (), **options: Any) -> None:
@@ -30,27 +38,40 @@ def print_answer(answer: Answer, as_json: bool, files: Sequence[str] = (), **opt
         print_line(line, "green")
 
 
-def printing(verb: str) -> Callable[[Any, Any], None]:
-    """A command that calls a verb (`listing.devices`) with its request, and prints the answer."""
-
-    def run(request: Any, output: Any) -> None:
-        file, _, name = verb.partition(".")
-        answer = getattr(import_module(f"foretrain.serving.verbs.{file}"), name)(request)
-        print_answer(answer, output.json)
-
-    return run
-
-
 @contextmanager
-def spinner(title: str) -> Iterator[Callable[[str], None]]:
-    """Something that moves while work takes seconds; the yielded function says what is being done."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
+def spinner(title: str) -> Iterator[Progress]:
+    """Something that moves from the first progress on; the yielded function takes what is being done.
 
-    with Console(stderr=True).status(title) as status:
-        yield lambda doing: status.update(f"{title}: {doing}")
+    Where the share that is done is known, the time left is shown, and written every few seconds where there
+    is no terminal.
+    """
+    start = last = time.monotonic()
+    is_terminal = sys.stderr.isatty()
+    status: Status | None = None
+
+    def report(doing: str, share: float | None = None, /) -> None:
+        nonlocal last, status
+        text = f"{title}: {doing}"
+        if share:
+            left = (time.monotonic() - start) * (1 - share) / share
+            text += f", {share:.0%} done, about {left:.0f} s left"
+        if not is_terminal:
+            if share is not None and time.monotonic() - last >= _LINE_SECONDS:
+                last = time.monotonic()
+                sys.stderr.write(f"{text}\n")
+        elif status is None:
+            from rich.console import Console
+
+            status = Console(stderr=True).status(text)
+            status.start()
+        else:
+            status.update(text)
+
+    try:
+        yield report
+    finally:
+        if status is not None:
+            status.stop()
 
 
 @contextmanager

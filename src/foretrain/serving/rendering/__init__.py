@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foretrain.answers import render_answers_with
-from foretrain.serving.views import VIEWS, page_of
+from foretrain.serving.views import has_view, page_of
 
 if TYPE_CHECKING:
     from foretrain.answers import Answer
@@ -21,17 +21,13 @@ def register() -> None:
 
 def answer_text(answer: Answer) -> str | None:
     """What the command of an answer prints in a pipe; None for an answer without a view."""
-    if type(answer).__name__ not in VIEWS:
-        return None
     from foretrain.serving.rendering.terminal import plain_text
 
-    return plain_text(page_of(answer))
+    return plain_text(page_of(answer)) if has_view(answer) else None
 
 
 def answer_html(answer: Answer) -> str | None:
     """The page of an answer as a piece of HTML; None for an answer without a view."""
-    if type(answer).__name__ not in VIEWS:
-        return None
     from foretrain.serving.rendering.html import fragment
 
-    return fragment(page_of(answer))
+    return fragment(page_of(answer)) if has_view(answer) else None

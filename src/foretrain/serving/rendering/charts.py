@@ -60,7 +60,9 @@ def save_spec(spec: Mapping[str, Any], path: Path) -> None:
 def check_format(path: Path) -> None:
     """Refuse a file whose name does not end in a known format, or whose folder does not exist."""
     if path.suffix.lower() not in FORMATS:
-        raise InvalidRequest(f"cannot draw into {path.name!r}: end the name in {', '.join(FORMATS)}")
+        raise InvalidRequest(
+            f"cannot draw into {path.name or str(path)!r}: end the name in {', '.join(FORMATS)}"
+        )
     if not path.parent.is_dir():
         raise InvalidRequest(f"cannot draw into {path}: there is no folder {path.parent}; make it first")
 

@@ -1,4 +1,4 @@
-"""The requests of `resources`, `pair` and `learn resources`."""
+"""The requests of resources and pair."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from foretrain.prediction.options import (
     TopologyOption,
     strategy_help,
 )
-from foretrain.serving.requests.base import Request
+from foretrain.serving.requests import Request
 from foretrain.workloads.options import MODEL_FORMS, BatchOption, ModelOption, TrainingOptions
 
 METHODS = ("auto", "timeline", "inspector")
+
+
 CHANGES = ("gpu", "workers", "servers", "batch", "network", "strategy", "precision")
 
 
@@ -34,9 +36,18 @@ class ResourcesRequest(
 ):
     """Bursts and idle gaps of a step on given hardware."""
 
-    VERB = "resources"
-    COMMON = ("on", "batch", "strategy", "network", "what_if", "method", "plot", "json")
+    COMMON = "on batch strategy network what_if method plot json"
     TAKES_WORKLOAD_FILE = True
+    DETAILS = (
+        "Reports burst amount, burst duration and idle duration of compute, memory, network transmit and "
+        "network receive for one worker. Derived from the timeline of the step, or predicted by the "
+        "Inspector, a graph network trained on measured runs."
+    )
+    EXAMPLES = (
+        "foretrain resources resnet50 --on v100-sxm2-16gb:1x2 --network ethernet-10g --strategy ps-sync",
+        "foretrain resources resnet50 --on v100-sxm2-16gb --what-if gpu=rtx2080ti --what-if batch=64",
+        "foretrain resources gpt2 --on a100-sxm-80gb:8 --strategy fsdp --plot bursts.svg",
+    )
 
     what_if: tuple[str, ...] = option(
         texts(by_comma=False),
@@ -62,8 +73,15 @@ class ResourcesRequest(
 class PairRequest(Request, TrainingOptions, HardwareOption, TopologyOption, NetworkOptions):
     """Whether two jobs share a device and a link well."""
 
-    VERB = "pair"
-    COMMON = ("on", "batch", "strategy", "precision", "plot", "json")
+    COMMON = "on batch strategy precision plot json"
+    DETAILS = (
+        "Overlays the resource usage of two jobs. Where both need the GPU, its memory or the link at the "
+        "same time, they share it fairly. Kernels of different processes take turns."
+    )
+    EXAMPLES = (
+        "foretrain pair resnet50 bert-base --on v100-sxm2-16gb:1x2 --network ethernet-10g --batch 32,8",
+        "foretrain pair mnist-cnn voice-conv --on t4 --json",
+    )
 
     models: tuple[str, ...] = option(
         texts("two models", by_comma=False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer, Infeasible
 from foretrain.encoding import encode
 from foretrain.errors import BackendFailed, ForetrainError, InvalidData, InvalidRequest, MissingData
-from foretrain.serving.requests.calibrate import (
+from foretrain.serving.requests.calibrating import (
     CalibrateRequest,
     CalibrationRequest,
     ExportCalibrationRequest,
     ImportCalibrationRequest,
     ListCalibrationsRequest,
 )
-from foretrain.serving.verbs.predicting import workload
+from foretrain.serving.verbs.predicting import Progress, no_progress, workload
 
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import WorkerFit
@@ -35,44 +35,33 @@ if TYPE_CHECKING:
     from foretrain.store.runs import Run
     from foretrain.workloads.workload import Workload
 
-Progress = Callable[[str], None]
 EACH, HALF = "each", "half"
 """Held-out models: each in turn, or every second one for good."""
 
 
-BarProgress = Callable[[str, float], None]
-"""Gets what is being done, and which share of all is done."""
-
-
-def _no_progress(_doing: str, _share: float) -> None:
-    """Report progress to no one."""
-
-
-def calibrate(request: CalibrateRequest, progress: BarProgress = _no_progress) -> CalibrateAnswer:
-    """Learn from one source, and keep what corrects later predictions."""
+def calibrate(
+    request: CalibrateRequest, progress: Progress = no_progress
+) -> MachineLearned | GpuLearned | TimingsLearned | RunsLearned | TraceLearned:
+    """Learn from your own timings, this machine (`here`), stored `runs` or a profiler's `trace`."""
     sources = [request.timings is not None, request.here, request.runs, request.trace is not None]
     if sum(sources) != 1:
         raise InvalidRequest(
             "calibrate takes either a file of timings or `here`, `runs` or `trace`; to see what there is: "
             "foretrain calibrate list"
         )
-
-    def say(doing: str) -> None:
-        progress(doing, 0.0)
-
     if request.timings is not None:
-        return learn_timings(request.timings, say)
+        return learn_timings(request.timings, progress)
     if request.runs:
         wanted = RunFilter(request.store, request.model, request.device, request.campaign)
-        return learn_runs(wanted, request.held_out, say)
+        return learn_runs(wanted, request.held_out, progress)
     if request.trace is None:
         return _learn_here(request.seconds, progress)
     if request.model is None or request.on is None:
         raise InvalidRequest("`trace` needs `model`, the traced model, and `on`, the device it was made on")
-    return learn_trace(workload(request, trace=None), request.trace, request.on, say)
+    return learn_trace(workload(request, trace=None), request.trace, request.on, progress)
 
 
-def _learn_here(seconds: float, progress: BarProgress) -> GpuLearned | MachineLearned:
+def _learn_here(seconds: float, progress: Progress) -> GpuLearned | MachineLearned:
     from foretrain.measuring.profiling.running import present_device
 
     return learn_gpu(seconds, progress) if present_device() == "cuda" else learn_cpu(seconds, progress)
@@ -103,7 +92,7 @@ class MachineLearned(Answer):
         return tuple((name, f"error {fit.mean_absolute_error:.0%}") for name, fit in fits)
 
 
-def learn_cpu(seconds: float, progress: BarProgress) -> MachineLearned:
+def learn_cpu(seconds: float, progress: Progress) -> MachineLearned:
     """Time operators and all-reduces on this machine's CPU, and keep them as the device `here`."""
     from foretrain.facts.devices import THIS_MACHINE
     from foretrain.learning.user_calibration.from_benchmarks import TimedWork, calibrate, check_believable
@@ -164,7 +153,7 @@ class GpuLearned(Answer):
 
 def learn_gpu(
     seconds: float,
-    progress: BarProgress,
+    progress: Progress,
     cuda: Any = None,
     where: str = "cuda",
     gpus: GpuReader | None = None,
@@ -247,8 +236,8 @@ def _uncorrected(of: TimedConfiguration) -> StepError:
     from foretrain.prediction.cost_models import OperatorCostModel
     from foretrain.prediction.predict import pace_of
     from foretrain.prediction.scenario import whole_error
-    from foretrain.serving.requests.given import request_from
-    from foretrain.serving.requests.predict import PredictRequest
+    from foretrain.serving.requests import request_from
+    from foretrain.serving.requests.predicting import PredictRequest
     from foretrain.serving.verbs.predicting import scenario
 
     asked = {**asdict(of), "on": of.device if of.devices == "1" else f"{of.device}:{of.devices}"}
@@ -385,7 +374,7 @@ def learn_trace(trained: Workload, trace: Path, on: str, progress: Progress) -> 
     from foretrain.facts.devices import device
     from foretrain.learning.user_calibration.catalogue import keep_profile
     from foretrain.prediction.cost_models import OperatorCostModel
-    from foretrain.serving.verbs.profiling import traced_profile
+    from foretrain.serving.verbs.measuring import traced_profile
 
     where = device(on)
     profile = traced_profile(trained, trace, where, progress, model=OperatorCostModel())
@@ -428,10 +417,6 @@ def plain(calibration: CalibrationFile) -> dict[str, Any]:
     return content
 
 
-CalibrateAnswer = MachineLearned | GpuLearned | TimingsLearned | RunsLearned | TraceLearned
-"""What `calibrate` answers, by what it learned from."""
-
-
 # ---------------------------------------------------------------- what there is
 
 
@@ -470,7 +455,7 @@ class CalibrationAnswer(Answer):
 
 
 def list_calibrations(_: ListCalibrationsRequest) -> CalibrationList:
-    """All stored calibrations."""
+    """All calibrations that correct predictions on this machine."""
     from foretrain.learning.user_calibration.catalogue import calibrations
 
     return CalibrationList(tuple(calibrations()))
@@ -484,18 +469,19 @@ def show_calibration(request: CalibrationRequest) -> CalibrationAnswer:
 
 
 def forget_calibration(request: CalibrationRequest) -> CalibrationAnswer:
-    """Remove a calibration: predictions are as before it."""
+    """Remove a calibration and its effect on predictions."""
     from foretrain.learning.user_calibration.catalogue import forget
 
     return CalibrationAnswer(forget(request.name), "forgotten")
 
 
 def export_calibration(request: ExportCalibrationRequest) -> CalibrationAnswer:
-    """Write a calibration as a file that another machine can import."""
-    from foretrain.facts.user_data import write_atomically
+    """Write a calibration to a portable `file`."""
+    from foretrain.facts.user_data import check_file, write_atomically
     from foretrain.learning.user_calibration.catalogue import calibration_named
     from foretrain.prediction.corrections.files import as_text
 
+    check_file("FILE", request.file)
     known = calibration_named(request.name)
     try:
         write_atomically(request.file, as_text(known))

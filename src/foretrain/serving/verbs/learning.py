@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest, MissingData
-from foretrain.serving.requests.learn import (
+from foretrain.serving.requests.learning import (
     ConvergeRequest,
     LearnLayersRequest,
     LearnRequest,
@@ -31,7 +31,12 @@ PREDICTED = "predicted_seconds"
 
 
 def converge(request: ConvergeRequest) -> Convergence:
-    """When a training log reaches its target."""
+    """Predict when a training log reaches its target.
+
+    >>> answer = ft.converge(example_log, target="loss=0.4")
+    >>> answer.reaches
+    True
+    """
     from foretrain.convergence.from_log import converge as core
 
     return core(request)
@@ -40,7 +45,15 @@ def converge(request: ConvergeRequest) -> Convergence:
 def learn(
     request: LearnRequest, progress: Progress = no_progress, rows: Sequence[Mapping[str, Any]] = ()
 ) -> LearnAnswer:
-    """The regression that predicts a user's own timings best; `rows` in place of a table or stored runs."""
+    """Learn what runs take from a table of timings (a CSV file or rows as dicts), or from stored `runs`.
+
+    >>> rows = [{"batch": batch, "seconds": 0.01 + 0.002 * batch} for batch in (4, 8, 16, 24, 32, 48, 64)]
+    >>> answer = ft.learn(rows, target="seconds", technique="linear", split="batch-size")
+    >>> answer.model.formula
+    'seconds = 0.01 + 0.002 · (batch)'
+    >>> round(answer.model.predict([{"batch": 128}])[0].p50, 3)
+    0.266
+    """
     from foretrain.learning.regression.learn import learn as core
     from foretrain.learning.regression.predictions import with_predictions
     from foretrain.learning.regression.table import sample_of, table_of
@@ -75,7 +88,7 @@ def _learning_table(request: LearnRequest) -> tuple[TimingTable, str | None]:
 
 
 def learn_layers(request: LearnLayersRequest) -> LayersAnswer:
-    """One line per type of layer, fitted to profiles, and what it predicts of other profiles."""
+    """Fit one line per layer type to profiles, and predict other profiles by it."""
     from foretrain.learning.regression.layers import learn_layers as core
     from foretrain.learning.regression.layers import read_profile
 
@@ -124,7 +137,7 @@ class ResourcesLearned(Answer):
 
 
 def learn_resources(request: LearnResourcesRequest, progress: Progress = no_progress) -> ResourcesLearned:
-    """Train an Inspector on stored runs, and write its files."""
+    """Train the Inspector, which predicts bursts and idle gaps, on your own runs."""
     from foretrain.learning.resources.artefact import SHIPPED, load, own_file, save
     from foretrain.learning.resources.learn import learn as core
     from foretrain.learning.resources.options import InspectorOptions, InspectorTraining

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
-from foretrain.serving.requests.facts import (
+from foretrain.serving.requests.listing import (
     DevicesRequest,
     ExplainRequest,
     LinksRequest,
@@ -55,8 +55,12 @@ class DeviceList(Answer):
         return tuple((each.id, each.name) for each in self.devices)
 
 
-def devices(request: DevicesRequest, progress: Progress = no_progress) -> DeviceList:
-    """What hardware is known; `measure_here` measures this machine's CPU first and answers with it."""
+def list_devices(request: DevicesRequest, progress: Progress = no_progress) -> DeviceList:
+    """What hardware is known: all of it, the variants of a family, or one device in full.
+
+    >>> [device.id for device in ft.list_devices("t4").devices]
+    ['t4']
+    """
     from foretrain.facts import devices as known
 
     if request.measure_here:
@@ -91,8 +95,12 @@ class OfferList(Answer):
         )
 
 
-def offers(request: OffersRequest) -> OfferList | ImportReport:
-    """What machines cost to rent; `refresh` imports a newer price file instead."""
+def list_offers(request: OffersRequest) -> OfferList | ImportReport:
+    """What machines cost to rent, every price with its date; `refresh` imports a newer price file instead.
+
+    >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
+    3
+    """
     from foretrain.facts.offers import OfferQuery, contradiction, search
 
     if request.refresh is not None:
@@ -149,10 +157,14 @@ class LinkList(Answer):
         return tuple((each.id, each.name) for each in self.links)
 
 
-def links(request: LinksRequest) -> LinkList | TopologyAnswer:
-    """Which links and networks are known; with a `topology` file, how the GPUs of that machine are joined."""
+def list_links(request: LinksRequest) -> LinkList | TopologyAnswer:
+    """Links and networks with their rates; with a `topology` file, how the GPUs of that machine are joined.
+
+    >>> {link.kind.value for link in ft.list_links(kind="nvlink").links}
+    {'nvlink'}
+    """
+    from foretrain.facts import links
     from foretrain.facts.devices import device
-    from foretrain.facts.links import list_links
     from foretrain.facts.topology import explain_topology
 
     machine = topology(request)
@@ -160,7 +172,7 @@ def links(request: LinksRequest) -> LinkList | TopologyAnswer:
         return explain_topology(machine, None if request.device is None else device(request.device))
     if request.device is not None:
         raise InvalidRequest("`device` is that of the GPUs in a `topology` file; give the file too")
-    return LinkList(list_links(request.kind))
+    return LinkList(links.list_links(request.kind))
 
 
 @final
@@ -196,16 +208,24 @@ def _plain_model(entry: ZooEntry) -> dict[str, Any]:
     }
 
 
-def models(request: ModelsRequest) -> ModelList:
-    """Which models can be trained; needs no torch."""
-    from foretrain.workloads.readers import ACCEPTED
-    from foretrain.workloads.zoo.catalogue import list_models
+def list_models(request: ModelsRequest) -> ModelList:
+    """The models of the zoo, and what else can be given as a model.
 
-    return ModelList(list_models(request.search), ACCEPTED)
+    >>> [model.name for model in ft.list_models(search="mnist").models]
+    ['mnist-cnn', 'mnist-resnet18']
+    """
+    from foretrain.workloads.readers import ACCEPTED
+    from foretrain.workloads.zoo import catalogue
+
+    return ModelList(catalogue.list_models(request.search), ACCEPTED)
 
 
 def explain(request: ExplainRequest) -> Explanation:
-    """Every fact about a name, with its kind and source."""
+    """Every fact about a name (a device, link, node, provider, offer, source), with its kind and source.
+
+    >>> ft.explain("nvlink4").kind
+    'link'
+    """
     from foretrain.facts import explanation
 
     return explanation.explain(request.name)

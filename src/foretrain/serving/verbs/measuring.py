@@ -1,28 +1,35 @@
-"""What happens when it runs: measure a command, run a campaign of short trainings."""
+"""What happens when it runs: measure a command, run a campaign of short trainings, profile a model."""
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from foretrain.answers import Answer
 from foretrain.errors import ForetrainError, InvalidRequest
-from foretrain.serving.requests.measure import CampaignRequest, MeasureRequest
-from foretrain.serving.verbs.predicting import Progress, no_progress
+from foretrain.serving.requests.measuring import CampaignRequest, MeasureRequest, ProfileRequest
+from foretrain.serving.verbs.predicting import Progress, no_progress, workload
 from foretrain.units import UnitError, format_duration
 
 if TYPE_CHECKING:
+    from foretrain.facts.devices import Device
     from foretrain.measuring.campaigns.campaign import Campaign
     from foretrain.measuring.campaigns.running import CampaignProgress as CampaignProgress
     from foretrain.measuring.campaigns.running import CampaignResult
     from foretrain.measuring.campaigns.trials import Trial, TrialRunner
+    from foretrain.measuring.profiling.comparison import Profile
+    from foretrain.measuring.profiling.running import ProfiledRun
     from foretrain.measuring.watching.report import Report
     from foretrain.measuring.watching.watch import Live, Watched
+    from foretrain.prediction.cost_models import CostModel
     from foretrain.store.runs import PredictionMade, Run
+    from foretrain.workloads.workload import Workload
 
 _NODE_VARIABLES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 _NODES_VARIABLES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
@@ -62,7 +69,7 @@ class Watcher:
     `note` gets a sentence on what else was done, as a run that is stored late.
     """
 
-    progress: Progress = no_progress
+    progress: Callable[[str], None] = no_progress
     note: Callable[[str], None] = lambda _: None
     show: Callable[[Live], None] = lambda _: None
     hide: Callable[[], None] = lambda: None
@@ -70,7 +77,7 @@ class Watcher:
 
 
 def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured:
-    """Run a command unchanged, watch it, and keep what was measured."""
+    """Run a training command unchanged, watch its steps and resources, and store the run."""
     from foretrain.measuring.watching.report import report_of
     from foretrain.measuring.watching.watch import (
         WatchRequest,
@@ -241,7 +248,7 @@ class CampaignAnswer(Answer):
 def campaign(
     request: CampaignRequest, report: Callable[[CampaignProgress], None] = lambda _: None
 ) -> CampaignTrials | CampaignAnswer:
-    """Run the trials of a campaign that are not stored yet; with `dry_run` only list them."""
+    """Run the trials of a campaign file that are not stored yet; with `dry_run` list them."""
     from foretrain.measuring.campaigns.campaign import read_campaign
     from foretrain.measuring.campaigns.running import run_campaign
     from foretrain.measuring.campaigns.trials import trials_of
@@ -297,3 +304,77 @@ def _runner(place: str | None, read: Campaign) -> Callable[[], TrialRunner]:
 
     address = place.partition("=")[2] or None
     return lambda: RayRunner(read, address)
+
+
+# ---------------------------------------------------------------- profile
+
+
+def profile(request: ProfileRequest, progress: Progress = no_progress) -> Profile:
+    """Measured times of operators and layers beside the predicted ones, run `here` or read from a `trace`."""
+    from foretrain.facts.devices import device
+
+    if request.here == (request.trace is not None):
+        raise InvalidRequest(
+            "profile takes either `here`, to run the model on this machine, or `trace`, a file of "
+            "torch.profiler"
+        )
+    if request.here and request.on is not None:
+        raise InvalidRequest("`on` names the device of a `trace`; `here` is the present device")
+    if request.trace is not None and request.on is None:
+        raise InvalidRequest("`trace` needs `on`, the device that it was made on, e.g. rtx3090")
+    progress("reading the model")
+    trained = workload(request, trace=None)  # its own `trace` is a file
+    if request.trace is not None and request.on is not None:
+        return traced_profile(trained, request.trace, device(request.on), progress)
+    return _profile_here(trained, request.seconds, progress)
+
+
+def traced_profile(
+    trained: Workload,
+    trace: Path,
+    device: Device,
+    progress: Progress = no_progress,
+    run: ProfiledRun | None = None,
+    model: CostModel | None = None,
+) -> Profile:
+    """The profile of a workload from a trace file, beside what a cost model (the default one) predicts."""
+    from foretrain.errors import InvalidData
+    from foretrain.measuring.profiling.attribution import measured_operators
+    from foretrain.measuring.profiling.comparison import compare
+    from foretrain.measuring.profiling.kineto import read_trace
+    from foretrain.prediction.corrections.apply import cost_model
+    from foretrain.prediction.operators.pricing import DEFAULT
+    from foretrain.workloads.workload import graph_of
+
+    progress("reading the trace")
+    events = read_trace(trace)
+    if not device.is_cpu and not events.has_kernels:
+        raise InvalidData(
+            str(trace),
+            f"has no GPU kernels, but `on` is {device.id}; profile with ProfilerActivity.CUDA, or name the "
+            "device here for a trace of this machine's CPU",
+        )
+    progress("recording the step")
+    graph = graph_of(trained)
+    measured = measured_operators(events, graph)
+    return compare(trained.source.name, graph, device, model or cost_model(DEFAULT, trained), measured, run)
+
+
+def _profile_here(trained: Workload, seconds: float, progress: Progress) -> Profile:
+    from foretrain.facts.devices import THIS_MACHINE, device
+    from foretrain.measuring.profiling.running import present_device_id, profile_here
+    from foretrain.measuring.this_machine import measure_this_machine
+
+    device_id = present_device_id()
+    if device_id == THIS_MACHINE and not _is_measured():
+        measure_this_machine(progress)
+    with tempfile.TemporaryDirectory(prefix="foretrain-profile-") as folder:
+        file = Path(folder) / "trace.json"
+        run = profile_here(trained, file, seconds, progress)
+        return traced_profile(trained, file, device(device_id), progress, run)
+
+
+def _is_measured() -> bool:
+    from foretrain.facts.devices import THIS_MACHINE, devices
+
+    return THIS_MACHINE in devices()

@@ -1,13 +1,11 @@
-"""What a training job takes before it runs: predict, plan, trace, guide, scaling, rent or buy.
+"""What a training job takes before it runs: predict, fit, trace.
 
 Also the nouns of the core that a request describes (`workload`, `scenario`, `cost_model`), for other verbs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
@@ -19,34 +17,39 @@ if TYPE_CHECKING:
     from foretrain.answers import Infeasible
     from foretrain.facts.topology import Topology
     from foretrain.jobs.predict import JobPrediction
-    from foretrain.learning.scaling.answer import ScalingAnswer
-    from foretrain.planning.frontier import Frontier
-    from foretrain.planning.guide.guide import Guide
-    from foretrain.planning.rent_or_buy import RentOrBuy
+    from foretrain.prediction.answer import FitAnswer
     from foretrain.prediction.cost_models import CostModel
     from foretrain.prediction.options import TopologyOption
     from foretrain.prediction.scenario import Scenario
-    from foretrain.serving.requests.base import Request
-    from foretrain.serving.requests.facts import LinksRequest
-    from foretrain.serving.requests.plan import GuideRequest, PlanRequest, RentOrBuyRequest, ScalingRequest
-    from foretrain.serving.requests.predict import PredictRequest, TraceRequest
-    from foretrain.serving.requests.schedule import PredictedJob
+    from foretrain.serving.requests import Request
+    from foretrain.serving.requests.listing import LinksRequest
+    from foretrain.serving.requests.planning import ScalingRequest
+    from foretrain.serving.requests.predicting import FitRequest, PredictRequest, TraceRequest
+    from foretrain.serving.requests.scheduling import PredictedJob
     from foretrain.workloads.options import ModelOption
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
 
-Progress = Callable[[str], None]
+
+class Progress(Protocol):
+    """Gets what is being done and, where it is known, which share of all is done."""
+
+    def __call__(self, doing: str, share: float | None = None, /) -> None: ...
 
 
-def no_progress(_: str) -> None:
+def no_progress(_doing: str, _share: float | None = None, /) -> None:
     """Report progress to no one."""
 
 
 def trace(
     request: TraceRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> Trace:
-    """What a training step consists of."""
+    """See what a training step consists of: parameters, FLOP, bytes, layers.
+
+    >>> ft.trace("voice-conv", batch=2).step.parameters
+    376200
+    """
     from foretrain.workloads.summary import Trace, summarise
     from foretrain.workloads.workload import graph_of
 
@@ -59,13 +62,50 @@ def trace(
 def predict(
     request: PredictRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> JobPrediction | Infeasible:
-    """What a training step, and the whole job if its length is given, take on given hardware."""
+    """Predict a training step, and the whole job if its length is given, on given hardware.
+
+    `model` is a name or file as on the command line, or a module; a module needs example `inputs` (a tensor,
+    a tuple of them, or a dict) and, unless it returns the loss itself, a `loss` function of its output. It is
+    not changed. `on` is hardware: `"h100-sxm:8"`, `"aws:p4d.24xlarge:2"`, `"cluster.yaml"`.
+
+    >>> p = ft.predict("mnist-cnn", on="rtx3090", batch=64, precision="fp16", advice=False)
+    >>> p.memory.fits, p.strategy, p.knowledge.value
+    (True, 'ddp', 'calibrated')
+    >>> p.step.seconds.p10 < p.step.seconds.p50 < p.step.seconds.p90
+    True
+    >>> job = ft.predict("mnist-cnn", on="t4", batch=64, samples=60_000, epochs=10, advice=False).job
+    >>> job.steps
+    9380
+    """
     from foretrain.jobs.predict import predict_job
 
     length, running = _job(request)
     asked = scenario(request, progress, source)
     progress("predicting the step")
     return predict_job(asked, length, running)
+
+
+def fit(
+    request: FitRequest, progress: Progress = no_progress, source: ModelSource | None = None
+) -> FitAnswer | Infeasible:
+    """Ask whether a training step fits into memory, and what would make it fit.
+
+    >>> answer = ft.fit("mnist-cnn", on="t4", batch=64)
+    >>> answer.memory.fits, answer.probability > 0.99
+    (True, True)
+    """
+    from foretrain.facts.hardware import cluster, with_topology
+    from foretrain.prediction.predict import fit as core
+    from foretrain.prediction.scenario import Scenario, refuse_unread_links
+
+    machines = with_topology(cluster(request.on), topology(request))
+    parallelism = part(Parallelism, request)
+    if machines.is_homogeneous:
+        refuse_unread_links(machines.groups[0], parallelism)
+    progress("reading the model")
+    trained = workload(request, source)
+    progress("simulating memory")
+    return core(Scenario(workload=trained, cluster=machines, parallelism=parallelism))
 
 
 def scenario(
@@ -99,116 +139,6 @@ def topology(request: TopologyOption | ScalingRequest | LinksRequest) -> Topolog
     return read_topology(request.topology)
 
 
-def plan(
-    request: PlanRequest,
-    progress: Progress = no_progress,
-    source: ModelSource | None = None,
-    with_prediction: bool = False,
-) -> Frontier | Infeasible:
-    """Which machines to rent for a job; `with_prediction` adds the prediction of the chosen plan's step."""
-    from foretrain.jobs.options import BatchLimits
-    from foretrain.planning.machines import MachinesRequest
-    from foretrain.planning.options import Limits, OwningOptions
-    from foretrain.planning.plan import PlanProblem
-    from foretrain.planning.plan import plan as core
-
-    options = part(JobOptions, request, region=None)
-    progress("reading the model")
-    problem = PlanProblem(
-        workload=workload(request, source, batch=None),
-        length=part(LengthOptions, request),
-        options=options,
-        machines=part(
-            MachinesRequest, request, region=region_names(request.region), topology=topology(request)
-        ),
-        batches=part(BatchLimits, request),
-        strategies=plan_strategies(request.strategy),
-        limits=part(Limits, request),
-        input=part(InputOptions, request),
-        owning=part(OwningOptions, request),
-        layouts=request.layouts,
-        with_prediction=with_prediction,
-    )
-    return core(problem, progress)
-
-
-def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Strategies as `plan` compares them."""
-    from foretrain.prediction.strategies.strategy import AUTO, plan_word_of, plan_words
-
-    return plan_words() if names == (AUTO,) else tuple(map(plan_word_of, names))
-
-
-def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
-    """Networks by hardware by batch size."""
-    from foretrain.planning.guide.cells import default_machines, machines_named
-    from foretrain.planning.guide.guide import BATCHES, GuideProblem
-    from foretrain.planning.guide.guide import guide as core
-    from foretrain.serving.requests.given import request_from
-    from foretrain.serving.requests.plan import GuideModel
-    from foretrain.workloads.options import TrainingOptions
-
-    machines = machines_named(request.on, request.counts, request.cloud)
-    progress("reading the models")
-    chosen = _chosen(request, TrainingOptions)
-    workloads = tuple(
-        workload(request_from(GuideModel, {**chosen, "model": model}))
-        for model in dict.fromkeys(request.models)
-    )
-    problem = GuideProblem(
-        workloads=workloads,
-        machines=machines or default_machines(request.cloud),
-        batches=request.batch or BATCHES,
-        samples=request.samples,
-        strategy=request.strategy,
-    )
-    return core(problem, progress)
-
-
-def scaling(request: ScalingRequest, progress: Progress = no_progress) -> ScalingAnswer:
-    """From a few timed configurations of a job to all the others."""
-    from foretrain.learning.scaling.answer import ScalingProblem, predict_scaling
-    from foretrain.learning.scaling.configurations import read_configurations, read_timings
-
-    asked = () if request.at is None else read_configurations(request.at)
-    problem = ScalingProblem(read_timings(request.timings), asked, request.form, request.cluster)
-    if request.workload is not None or request.on is not None:
-        problem = _with_prediction(problem, request, progress)
-    return predict_scaling(problem)
-
-
-def _with_prediction(problem: Any, request: ScalingRequest, progress: Progress) -> Any:
-    """The same with a prediction from model and hardware as the prior."""
-    from foretrain.facts.hardware import Cluster, hardware, with_topology
-    from foretrain.learning.scaling.configurations import PredictedScaling
-    from foretrain.serving.requests.given import request_from
-    from foretrain.serving.requests.plan import GuideModel
-
-    if request.workload is None or request.on is None:
-        raise InvalidRequest("a prediction needs both `workload` and `on`")
-    progress(f"predicting {request.workload}")
-    machines = with_topology(Cluster(request.on, (hardware(request.on),)), topology(request))
-    options = {"model": request.workload, **_chosen(request, type(request), ("precision",))}
-    predicted = PredictedScaling(
-        workload(request_from(GuideModel, options)),
-        machines.groups[0],
-        Parallelism(network=request.network),
-    )
-    return replace(
-        problem,
-        predict_at=predicted.seconds,
-        prediction_error=predicted.error(problem.timed),
-        devices_per_node=predicted.devices_per_node,
-    )
-
-
-def rent_or_buy(request: RentOrBuyRequest) -> RentOrBuy:
-    """After how many hours of use owning a machine wins."""
-    from foretrain.planning import rent_or_buy as core
-
-    return core.rent_or_buy(core.terms_of(request))
-
-
 # ---------------------------------------------------------------- the core's nouns
 
 
@@ -217,15 +147,6 @@ def workload(request: ModelOption | Request, source: ModelSource | None = None, 
     from foretrain.workloads.requests import workload_of
 
     return workload_of(part(WorkloadRequest, request, **other), source)
-
-
-def _chosen(request: Any, group: type[Any], names: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields of a group that differ from their defaults."""
-    return {
-        each.name: getattr(request, each.name)
-        for each in fields(group)
-        if (not names or each.name in names) and getattr(request, each.name) != each.default
-    }
 
 
 def cost_model(request: PredictRequest | PredictedJob) -> CostModel | str:

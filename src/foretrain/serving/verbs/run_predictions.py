@@ -23,8 +23,8 @@ def prediction_of(setting: Plain) -> PredictionMade | None:
 def predicted(setting: Plain) -> PredictionMade:
     """The same; a setting that cannot be predicted raises an error that says why."""
     import foretrain
-    from foretrain.serving.requests.given import request_from
-    from foretrain.serving.requests.predict import PredictRequest
+    from foretrain.serving.requests import request_from
+    from foretrain.serving.requests.predicting import PredictRequest
     from foretrain.serving.verbs.predicting import predict
 
     for name, what in (("model", "model"), ("on", "hardware")):
@@ -54,7 +54,7 @@ def described(cells: Mapping[str, str]) -> tuple[dict[str, Any], Environment]:
     """
     from foretrain.decoding import options, values
     from foretrain.encoding import encode
-    from foretrain.serving.requests.predict import PredictRequest
+    from foretrain.serving.requests.predicting import PredictRequest
 
     switches = {each.name for each in options(PredictRequest) if each.kind.is_switch}
     typed = {name: _switch(name, text) if name in switches else text for name, text in cells.items()}

@@ -12,13 +12,13 @@ from foretrain.decoding import options, part
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, UnknownName
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.prediction.options import InputOptions
-from foretrain.serving.requests.given import request_from
-from foretrain.serving.requests.schedule import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
+from foretrain.serving.requests import request_from
+from foretrain.serving.requests.scheduling import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
+from foretrain.serving.verbs.planning import plan_strategies
 from foretrain.serving.verbs.predicting import (
     Progress,
     cost_model,
     no_progress,
-    plan_strategies,
     workload,
 )
 
@@ -53,7 +53,12 @@ class Asked:
 
 
 def simulate(request: SimulateRequest, progress: Progress = no_progress) -> Outcome | Comparison:
-    """The whole horizon of a problem under one policy, or under several for comparison."""
+    """Simulate many jobs on a cluster over their whole horizon; several policies are compared.
+
+    >>> answer = ft.simulate(generate="low", nodes=2, seed=1, policy=["fifo", "edf-packed"], bound=False)
+    >>> [outcome.policy for outcome in answer.outcomes], answer.best.policy
+    (['fifo', 'edf-packed'], 'edf-packed')
+    """
     from foretrain.scheduling.accounting import Comparison
 
     policies = _policies(request.policy, request.seed)
@@ -139,7 +144,12 @@ def _seeded(policy: Any, seed: int) -> Policy:
 
 
 def schedule(request: ScheduleRequest, progress: Progress = no_progress) -> Schedule:
-    """One decision from the present, with a forecast of every job, and what another job would change."""
+    """Decide once which jobs run where, and predict start, end and cost of all of them.
+
+    >>> answer = ft.schedule(example_jobs, cluster=example_cluster, times=example_times, policy="edf-packed")
+    >>> answer.jobs[0].runs
+    True
+    """
     from foretrain.scheduling.files import read_job, read_jobs
     from foretrain.scheduling.fleet_files import read_fleet
     from foretrain.scheduling.forecast import what_if
@@ -208,7 +218,10 @@ def _decided(
 
 
 def run(request: RunRequest, progress: Progress = no_progress) -> RealRun:
-    """The jobs of a file for real, until all have ended; a schedule of the same name goes on."""
+    """Run jobs for real, on this machine, a Ray cluster or a Slurm cluster, until all have ended.
+
+    A schedule of the same `name` is resumed: no job is started twice or lost.
+    """
     from foretrain.backends.attempts import RunOptions
     from foretrain.backends.run import run_schedule
     from foretrain.scheduling.files import read_jobs

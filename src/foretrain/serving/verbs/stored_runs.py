@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer
 from foretrain.encoding import encode, to_json
 from foretrain.errors import ForetrainError, InvalidRequest, MissingData, UnknownName
-from foretrain.serving.requests.runs import (
+from foretrain.serving.requests.stored_runs import (
     CompareRunsRequest,
     DeleteRunsRequest,
     ExportRunsRequest,
@@ -85,7 +85,7 @@ class RunList(Answer):
 
 
 def list_runs(request: ListRunsRequest) -> RunList:
-    """The newest runs of the store."""
+    """The newest runs of the store, of a model, a device or a campaign."""
     from foretrain.store import open_store
 
     with open_store(request.store) as store:
@@ -122,7 +122,7 @@ class RunDetails(Answer):
 
 
 def show_run(request: ShowRunRequest) -> RunDetails:
-    """One run in full."""
+    """One stored run: steps, resources, prediction beside measurement."""
     from foretrain.learning.validation import compare_run, why_not_comparable
     from foretrain.store import open_store
     from foretrain.store.figures import resource_use
@@ -152,7 +152,7 @@ class RunComparison(Answer):
 
 
 def compare_runs(request: CompareRunsRequest) -> RunComparison:
-    """Several runs side by side."""
+    """Stored runs side by side, with ratios to the first."""
     from foretrain.store import RunQuery, open_store
     from foretrain.store.figures import side_by_side
 
@@ -185,12 +185,15 @@ class RunsExported(Answer):
         return (("file", str(self.file)), ("runs", str(self.runs)))
 
 
-def export_runs(request: ExportRunsRequest) -> RunsExported:
-    """Write runs to a file."""
+def export_runs(request: ExportRunsRequest, progress: Progress = no_progress) -> RunsExported:
+    """Write stored runs to a CSV, Parquet or JSON file."""
+    from foretrain.facts.user_data import check_file
     from foretrain.store import open_store
     from foretrain.store.exchange import export_runs, form_of
 
+    check_file("FILE", request.file)
     form_of(request.file, request.format)  # an unknown format is refused before the store is opened
+    progress(f"writing {request.file}")
     with open_store(request.store) as store:
         if not store.runs(_query(request, 1)):
             raise MissingData(
@@ -218,12 +221,13 @@ class RunsImported(Answer):
         return (("runs", str(self.runs)), ("added", str(self.added)))
 
 
-def import_runs(request: ImportRunsRequest) -> RunsImported:
-    """Add the runs of a file to the store."""
+def import_runs(request: ImportRunsRequest, progress: Progress = no_progress) -> RunsImported:
+    """Add the runs of a file to the store, all or none of them."""
     from foretrain.serving.verbs.run_predictions import described
     from foretrain.store import open_store
     from foretrain.store.exchange import import_runs
 
+    progress(f"reading {request.file}")
     with open_store(request.store) as store:
         total, added = import_runs(store, request.file, described, request.format)
         return RunsImported(request.file, store.place, total, added)
@@ -250,7 +254,7 @@ Confirm = Callable[[Sequence[str], str], bool]
 
 
 def delete_runs(request: DeleteRunsRequest, confirm: Confirm = lambda _ids, _place: True) -> RunsDeleted:
-    """Delete runs from the store, if `confirm` agrees."""
+    """Delete runs from the store, by their ids or all of a `campaign`, without asking."""
     from foretrain.store import open_store
 
     with open_store(request.store) as store:
@@ -310,7 +314,7 @@ class ValidateAnswer(Answer):
 
 
 def validate(request: ValidateRequest, progress: Progress = no_progress) -> ValidateAnswer:
-    """Predictions beside the runs in the user's own store."""
+    """Compare stored runs with the predictions made before them and with those of today."""
     from foretrain.store import open_store
 
     with open_store(request.store) as store:

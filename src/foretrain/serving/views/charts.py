@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from foretrain.errors import InvalidRequest
 from foretrain.serving.views.blocks import Chart, Series
 from foretrain.serving.views.vega import (
     ACCENT,
@@ -44,6 +45,7 @@ from foretrain.units import DAY, HOUR, MINUTE, format_duration, format_money
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
     from foretrain.estimates import Quantiles
+    from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.regression.learn import LearnAnswer
     from foretrain.learning.scaling.answer import ScalingAnswer
     from foretrain.measuring.watching.report import Report
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from foretrain.prediction.advice.scaling_curve import ScalingCurve
     from foretrain.prediction.resources.consumption import Consumption, ConsumptionAnswer
     from foretrain.prediction.resources.pairing import PairAnswer
+    from foretrain.serving.verbs.measuring import Measured
     from foretrain.store.runs import Resource
 
 _HEIGHT = 340
@@ -359,6 +362,14 @@ def _parts(
     return figure(title, description, {"width": width, "height": 40, "layer": layers})
 
 
+def step_chart(answer: JobPrediction) -> Chart:
+    """How a predicted step scales with the number of devices."""
+    curve = answer.parallelism.scaling
+    if curve is None:
+        raise InvalidRequest("`plot` draws how a step scales: name more than one device, with `advice`")
+    return scaling_chart(curve, answer.workload.source.name)
+
+
 def scaling_chart(curve: ScalingCurve, model: str = "") -> Chart:
     """Samples per second over devices, with perfect scaling, the knee and the best number."""
     fixed = "the same batch in all" if curve.is_batch_fixed else "the same batch for each GPU"
@@ -548,10 +559,10 @@ def _panels(layers: Sequence[list[Spec]], width: int) -> Spec:
     }
 
 
-def run_chart(report: Report) -> Chart:
+def measured_chart(answer: Measured) -> Chart:
     """Steps and resources of a run while it took steps; bursts are shaded, the prediction is a band."""
     description = "Step times and the use of each resource over the run; bursts are shaded."
-    return Chart("Run", description, spec=partial(_run, report, description))
+    return Chart("Run", description, spec=partial(_run, answer.report, description))
 
 
 def _run(report: Report, description: str, width: int) -> Spec:

@@ -36,10 +36,10 @@ _TINY_USD = 1e-4
 _SHORT = {Blank.UNEVEN: "-", Blank.MEMORY: "no fit", Blank.UNKNOWN: "?"}
 
 
-def guide_page(guide: Guide, names: Sequence[str] = ()) -> Page:
-    """The guide; `names` are faces of its cells, none for the default ones."""
+def guide_page(guide: Guide, show: Sequence[str] = ()) -> Page:
+    """The guide; `show` names faces of its cells, none for the default ones."""
     title = f"Buyer's guide: {', '.join(model.name for model in guide.models)}"
-    return Page.of(title, _blocks(guide, names))
+    return Page.of(title, _blocks(guide, show))
 
 
 def guide_report(guide: Guide) -> Page:

@@ -220,12 +220,12 @@ _MOST_LAYERS = 15
 _LEAST_SHARE = 0.002
 
 
-def profile_page(answer: Profile, all_layers: bool = False) -> Page:
+def profile_page(answer: Profile, layers: bool = False) -> Page:
     """Kinds of operators by phase, then the longest layers or all."""
-    return Page.of(f"{answer.model} on {answer.device}", _profile(answer, all_layers))
+    return Page.of(f"{answer.model} on {answer.device}", _profile(answer, layers))
 
 
-def _profile(profile: Profile, all_layers: bool) -> Iterator[Block]:
+def _profile(profile: Profile, layers: bool) -> Iterator[Block]:
     prediction = ""
     if profile.predicted_seconds is not None:
         ratio = profile.step_seconds / profile.predicted_seconds
@@ -249,7 +249,7 @@ def _profile(profile: Profile, all_layers: bool) -> Iterator[Block]:
     rows += [(phase.value, "all", "", *_cells(compared)) for phase, compared in profile.phases.items()]
     yield Table(columns, rows)
     longest = sorted(profile.layers, key=lambda row: -row.measured_seconds)[:_MOST_LAYERS]
-    listed = profile.layers if all_layers else [row for row in profile.layers if row in longest]
+    listed = profile.layers if layers else [row for row in profile.layers if row in longest]
     if not listed:
         return
     yield Break()

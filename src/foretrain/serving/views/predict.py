@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from foretrain.serving.views.blocks import (
@@ -17,7 +17,14 @@ from foretrain.serving.views.blocks import (
     Table,
     Tone,
 )
-from foretrain.serving.views.wording import amount, as_flags, expected_interruptions, notes, probability
+from foretrain.serving.views.wording import (
+    amount,
+    as_flags,
+    expected_interruptions,
+    flag,
+    notes,
+    probability,
+)
 from foretrain.units import format_bytes, format_duration, format_money
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from foretrain.prediction.advice.changes import Advice
     from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
     from foretrain.prediction.answer import (
+        FitAnswer,
         MemoryAnswer,
         ParallelismReport,
         Prediction,
@@ -52,6 +60,44 @@ _BAR = 24
 def infeasible_page(answer: Infeasible) -> Page:
     """That nothing satisfies a request, with the tightest constraint."""
     return Page("Infeasible", (Heading(as_flags(str(answer)), Tone.BAD),))
+
+
+def fit_page(answer: FitAnswer) -> Page:
+    """The verdict in a line, what would make it fit as options to copy, and what memory is used for."""
+    title = f"{answer.workload.source.name} on {answer.cluster.name}"
+    return Page.of(title, _fit_blocks(answer, title))
+
+
+def _fit_blocks(answer: FitAnswer, title: str) -> Iterator[Block]:
+    memory, chance = answer.memory, answer.probability
+    tone = Tone.BAD if not memory.fits else Tone.WARNING if 1 - chance > _RISKY else Tone.GOOD
+    verdict = "fits" if memory.fits else "does not fit"
+    largest = f"largest batch {memory.largest_batch}" if memory.largest_batch else "no batch fits"
+    yield Sentence(
+        f"{title} {verdict} at batch {answer.batch} ({probability(chance)} chance to fit): "
+        f"{format_bytes(memory.bytes.p50)} of {format_bytes(memory.capacity_bytes)}, {largest}",
+        tone,
+    )
+    yield Sentence(training_words(answer.workload, answer.tokens // max(1, answer.batch)), indent=1)
+    yield Sentence(
+        f"80 % between {format_bytes(memory.bytes.p10)} and {format_bytes(memory.bytes.p90)}", indent=1
+    )
+    if answer.solutions:
+        yield Break()
+        yield Table(
+            [Column("what would make it fit", least=20), Column("needs", right=True)],
+            [(options_text(options), format_bytes(remedy.bytes)) for remedy, options in answer.solutions],
+        )
+    elif memory.advice:
+        yield Sentence(_nearest(memory), Tone.WARNING)
+    yield notes(answer.notes)
+    yield Break()
+    yield _uses(memory)
+
+
+def options_text(options: Mapping[str, str]) -> str:
+    """Options of a request as they are typed on a command line."""
+    return " ".join(f"{flag(name)} {value}".rstrip() for name, value in options.items())
 
 
 def predict_page(prediction: JobPrediction) -> Page:
@@ -277,11 +323,8 @@ def _part_row(part: StepPart, share: str) -> tuple[str, ...]:
 
 def _memory(memory: MemoryAnswer) -> Iterator[Block]:
     """The uses of memory, and what would make it fit."""
-    rows = [
-        (part.name, format_bytes(part.bytes), f"{part.bytes / memory.bytes.p50:.1%}") for part in memory.parts
-    ]
     yield Break()
-    yield Table([Column("memory of"), Column("size", right=True), Column("share", right=True)], rows)
+    yield _uses(memory)
     if memory.advice:
         yield Break()
         yield Table(
@@ -291,6 +334,14 @@ def _memory(memory: MemoryAnswer) -> Iterator[Block]:
                 for remedy in memory.advice
             ],
         )
+
+
+def _uses(memory: MemoryAnswer) -> Table:
+    """The uses of memory, largest first."""
+    rows = [
+        (part.name, format_bytes(part.bytes), f"{part.bytes / memory.bytes.p50:.1%}") for part in memory.parts
+    ]
+    return Table([Column("memory of"), Column("size", right=True), Column("share", right=True)], rows)
 
 
 # ---------------------------------------------------------------- many devices

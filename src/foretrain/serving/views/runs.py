@@ -284,12 +284,12 @@ def deleted_page(answer: RunsDeleted) -> Page:
 # ---------------------------------------------------------------- validation
 
 
-def validate_page(answer: ValidateAnswer, with_runs: bool = False) -> Page:
+def validate_page(answer: ValidateAnswer, all_runs: bool = False) -> Page:
     """Errors by model and device, and the worst cases, or every run."""
-    return Page.of("Predictions compared with runs", _validate(answer, with_runs))
+    return Page.of("Predictions compared with runs", _validate(answer, all_runs))
 
 
-def _validate(answer: ValidateAnswer, with_runs: bool) -> Iterator[Block]:
+def _validate(answer: ValidateAnswer, all_runs: bool) -> Iterator[Block]:
     for title, validation in (
         ("Predictions made before the runs", answer.before),
         ("Predictions made now", answer.now),
@@ -297,7 +297,7 @@ def _validate(answer: ValidateAnswer, with_runs: bool) -> Iterator[Block]:
         if validation is None:
             yield Sentence(f"{title}: none can be compared.")
         else:
-            yield from _validation(title, validation, with_runs)
+            yield from _validation(title, validation, all_runs)
         yield Break()
     left_out = sum(not each.before for each in answer.skipped)
     yield Sentence(f"{answer.stored_runs - left_out} of {answer.stored_runs} runs compared.")
@@ -310,7 +310,7 @@ def _validate(answer: ValidateAnswer, with_runs: bool) -> Iterator[Block]:
         yield Sentence(f"{len(ids)} {reason} ({some})", indent=1)
 
 
-def _validation(title: str, validation: Validation, with_runs: bool) -> Iterator[Block]:
+def _validation(title: str, validation: Validation, all_runs: bool) -> Iterator[Block]:
     titles = ("runs", "mean error", "median", "p90", "bias", "in interval")
     columns = [Column(""), *(Column(name, right=True) for name in titles)]
     rows = [
@@ -322,7 +322,7 @@ def _validation(title: str, validation: Validation, with_runs: bool) -> Iterator
     yield Sentence(
         "Bias is the median signed error: positive where the prediction is too long. The interval is 80 %."
     )
-    yield _compared("Every run", validation.runs) if with_runs else _compared("Worst cases", validation.worst)
+    yield _compared("Every run", validation.runs) if all_runs else _compared("Worst cases", validation.worst)
 
 
 def _figures(name: str, figures: Accuracy) -> tuple[str, ...]:

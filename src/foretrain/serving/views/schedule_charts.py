@@ -28,7 +28,7 @@ from foretrain.serving.views.vega import (
 from foretrain.units import format_duration, format_money
 
 if TYPE_CHECKING:
-    from foretrain.scheduling.accounting import Outcome
+    from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.charts import Bar, Gantt, OverTime
 
 
@@ -39,6 +39,11 @@ _GPU = 16.0
 _LEAST_NAMED = 11.0
 _BAR_LABEL = 10.5
 _SHADES = 16
+
+
+def comparison_chart(answer: Comparison) -> Chart:
+    """That of the best policy."""
+    return schedule_chart(answer.best)
 
 
 def schedule_chart(outcome: Outcome) -> Chart:

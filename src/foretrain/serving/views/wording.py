@@ -77,6 +77,8 @@ def as_flags(text: str, more: Iterable[str] = ()) -> str:
 
     `more` are names of options beyond those of the requests.
     """
+    if "`" not in text and "_" not in text:
+        return text
     names = {*_option_names(), *more}
 
     def spelled(match: re.Match[str]) -> str:
@@ -92,6 +94,8 @@ def as_flags(text: str, more: Iterable[str] = ()) -> str:
 @lru_cache(maxsize=1)
 def _option_names() -> frozenset[str]:
     from foretrain.decoding import options
-    from foretrain.serving.requests.by_verb import REQUESTS
+    from foretrain.serving.table import VERBS
 
-    return frozenset(each.name for cls in REQUESTS for each in options(cls) if not each.positional)
+    requests = {verb.request_class for verb in VERBS.values()}
+    names = {each.name for cls in requests for each in options(cls) if not each.positional}
+    return frozenset(names - {"predict"})  # the verb, not the option of `learn layers`

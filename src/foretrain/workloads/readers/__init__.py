@@ -6,7 +6,7 @@ Nothing here imports torch before an example is made or a library has to be aske
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module, resources
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, versions
-from foretrain.workloads.zoo import BuildOptions, build, zoo
+from foretrain.workloads.zoo import BuildOptions, EqualBlocks, build, zoo
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
@@ -54,33 +54,43 @@ _PACKAGE = "foretrain.workloads.zoo"
 
 @dataclass(frozen=True)
 class ZooModel(ModelSource):
-    """A model of the zoo, by name or alias; `entry` is the name it goes by there."""
+    """A model of the zoo, by name or alias; `entry` is the name it goes by there, `layers` another depth."""
 
     name: str
     entry: str
     has_attention: bool = True
+    layers: int | None = None
     kind: str = field(default="zoo", init=False)
     runs_user_code: bool = field(default=False, init=False)
 
     def fingerprint(self) -> str:
-        return _zoo_fingerprint(self.entry)
+        return _zoo_fingerprint(self.entry, self.layers)
+
+    @property
+    def blocks(self) -> EqualBlocks | None:
+        """The blocks of a transformer, whose number is an entry of its configuration."""
+        return zoo()[self.entry].blocks
+
+    def with_blocks(self, count: int) -> ZooModel:
+        return replace(self, layers=count)
 
     def example(self, options: BuildOptions) -> Example:
         import torch
 
         with torch.device("meta"):
-            return build(self.entry, options)
+            return build(self.entry, options, self.layers)
 
 
 @cache
-def _zoo_fingerprint(entry: str) -> str:
+def _zoo_fingerprint(entry: str, layers: int | None) -> str:
     """The zoo is part of the package: its files are read once per process, however many graphs are asked."""
     texts = {
         file.name: file.read_bytes()
         for file in resources.files(_PACKAGE).iterdir()
         if file.name.endswith((".py", ".toml"))
     }
-    return digest({"entry": entry, **texts, **versions("torch")})
+    depth = {} if layers is None else {"layers": str(layers)}
+    return digest({"entry": entry, **depth, **texts, **versions("torch")})
 
 
 def read_model(model: str, *, allow_user_code: bool = True) -> ModelSource:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest, MissingData
-from foretrain.workloads.zoo.catalogue import BuildOptions
+from foretrain.workloads.zoo.catalogue import BuildOptions, EqualBlocks
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,8 @@ class ModelSource(ABC):
     `name` is what the user wrote, `kind` the sort of source, and `runs_user_code` says whether building the
     model runs code the user handed in, which a server must refuse. Graphs of a source that `is_kept` are
     stored for other processes. One that `has_data` can make a real example; one that is known to have no
-    attention of a kind to choose says so in `has_attention`.
+    attention of a kind to choose says so in `has_attention`. One that repeats equal `blocks` can be read with
+    fewer of them.
     """
 
     name: str
@@ -40,6 +41,15 @@ class ModelSource(ABC):
     is_kept: bool = True
     has_data: bool = False
     has_attention: bool = True
+
+    @property
+    def blocks(self) -> EqualBlocks | None:
+        """The equal blocks of the model; None if it has none, or none that are known to be equal."""
+        return None
+
+    def with_blocks(self, count: int) -> ModelSource:
+        """The same model with another number of equal blocks."""
+        raise NotImplementedError(f"{self.name} has no equal blocks to count")
 
     @abstractmethod
     def fingerprint(self) -> str:

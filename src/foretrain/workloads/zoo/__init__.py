@@ -7,6 +7,7 @@ initialisation: what a step costs does not depend on them.
 from foretrain.workloads.zoo.catalogue import (
     AttentionKind,
     BuildOptions,
+    EqualBlocks,
     Extent,
     Sizes,
     ZooEntry,
@@ -14,4 +15,4 @@ from foretrain.workloads.zoo.catalogue import (
     zoo,
 )
 
-__all__ = ["AttentionKind", "BuildOptions", "Extent", "Sizes", "ZooEntry", "build", "zoo"]
+__all__ = ["AttentionKind", "BuildOptions", "EqualBlocks", "Extent", "Sizes", "ZooEntry", "build", "zoo"]

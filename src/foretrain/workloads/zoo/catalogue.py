@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.facts.sheets import read_toml
@@ -78,6 +78,28 @@ class Extent:
         raise InvalidRequest(f"{what} {value} does not fit{alone}: it must be {allowed}")
 
 
+class EqualBlocks(NamedTuple):
+    """Blocks of a model that have the same shapes, or take turns with a `period`."""
+
+    number: int
+    period: int = 1
+
+
+_PERIODS = {
+    f"{_MODULES}.{builder}": period
+    for builder, period in {
+        "transformers:bert": 1,
+        "transformers:gpt": 1,
+        "transformers:llama": 1,
+        "transformers:vit": 1,
+        "encoder_decoders:transformer": 1,
+        "encoder_decoders:t5": 1,
+        "encoder_decoders:switch": 2,
+    }.items()
+}
+"""Builders of equal blocks, `layers` of them: a switch transformer has experts in every second one."""
+
+
 @dataclass(frozen=True)
 class ZooEntry:
     """One model of the zoo.
@@ -113,6 +135,12 @@ class ZooEntry:
             seq_len=self.seq_len.default if self.seq_len else None,
             image_size=self.image_size.default if self.image_size else None,
         )
+
+    @property
+    def blocks(self) -> EqualBlocks | None:
+        """The equal blocks of a transformer."""
+        period = _PERIODS.get(self.builder)
+        return None if period is None else EqualBlocks(self.config["layers"], period)
 
     def sizes(self, options: BuildOptions) -> Sizes:
         """The options with defaults filled in; one the model cannot take raises `InvalidRequest`."""
@@ -167,11 +195,15 @@ def list_models(search: str | None = None) -> tuple[ZooEntry, ...]:
     return chosen
 
 
-def build(name: str, options: BuildOptions | None = None) -> Example:
-    """The named model with an example batch, on torch's current default device (meta works too)."""
+def build(name: str, options: BuildOptions | None = None, layers: int | None = None) -> Example:
+    """The named model with an example batch, on torch's current default device (meta works too).
+
+    `layers`, if given, is another number of equal blocks than that of the entry.
+    """
     entry = zoo()[name]
     sizes = entry.sizes(options or BuildOptions())
-    example: Example = _builder(entry)(sizes, **entry.config)
+    config = entry.config if layers is None else {**entry.config, "layers": layers}
+    example: Example = _builder(entry)(sizes, **config)
     return example
 
 

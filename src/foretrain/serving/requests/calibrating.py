@@ -1,4 +1,4 @@
-"""The requests of `calibrate`: what to learn from, and calibrations by name or file."""
+"""The requests of calibrate: what to learn from, and calibrations by name or file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option
 from foretrain.panels import HERE, MODEL, STORED, TRACES
-from foretrain.serving.requests.base import Request
+from foretrain.serving.requests import Request
 from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, TrainingOptions
 
 
@@ -15,8 +15,17 @@ from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, T
 class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
     """Your own timings, this machine, stored runs, or a profiler's trace."""
 
-    VERB = "calibrate"
-    COMMON = ("here", "runs", "trace", "json")
+    COMMON = "here runs trace json"
+    DETAILS = (
+        "Optional columns of TIMINGS: precision, seq_len, image_size, optimizer, attention, channels_last, "
+        "compile."
+    )
+    EXAMPLES = (
+        "foretrain calibrate --here",
+        "foretrain calibrate timings.csv",
+        "foretrain calibrate --runs --campaign seeds --held-out half",
+        "foretrain calibrate --trace trace.json.gz --model resnet50 --on rtx3090 --batch 64",
+    )
 
     timings: Path | None = option(
         FILE, "CSV of model,device,batch,step_seconds and optional columns of options.", positional=True,
@@ -68,14 +77,10 @@ class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
 class ListCalibrationsRequest(Request):
     """All calibrations."""
 
-    VERB = "list"
-
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationRequest(Request):
     """One calibration."""
-
-    VERB = "show"
 
     name: str = option(
         TEXT, "A calibration as `calibrate list` names it.", required=True, positional=True, metavar="NAME"
@@ -86,16 +91,12 @@ class CalibrationRequest(Request):
 class ExportCalibrationRequest(CalibrationRequest):
     """One calibration, and the file to write."""
 
-    VERB = "export"
-
     file: Path = option(FILE, "The file to write.", required=True, positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportCalibrationRequest(Request):
     """A calibration file."""
-
-    VERB = "import"
 
     file: Path = option(
         FILE, "A file that `calibrate export` wrote, here or on another machine.", required=True,

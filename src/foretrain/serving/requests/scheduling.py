@@ -1,4 +1,4 @@
-"""The requests of `simulate` and `schedule`, and of a job whose time is predicted."""
+"""The requests of simulate, schedule and run, and of a job whose time is predicted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from foretrain.decoding import DURATION, FILE, SECONDS, SWITCH, TEXT, number, op
 from foretrain.jobs.options import BatchLimits, EvaluationOptions, LengthOptions
 from foretrain.panels import DISTURBANCES, GENERATED, JOB, MACHINES, PARALLELISM, POLICY, STORED
 from foretrain.prediction.options import CostModelOptions, InputOptions
-from foretrain.serving.requests.base import Request
+from foretrain.serving.requests import Request
 from foretrain.workloads.options import ModelOption, TrainingOptions
 
 
@@ -38,7 +38,7 @@ class PredictedJob(
 ):
     """What a job of a job file trains and for how long, where its times are predicted."""
 
-    VERB = "simulate"
+    PART_OF = "simulate"
     TAKES_WORKLOAD_FILE = True
 
     strategy: tuple[str, ...] = option(
@@ -63,8 +63,17 @@ class ProblemFields:
 class SimulateRequest(Request, ProblemFields):
     """The whole horizon of many jobs on a cluster under one or several policies."""
 
-    VERB = "simulate"
-    COMMON = ("cluster", "times", "policy", "bound", "html", "plot", "json")
+    COMMON = "cluster times policy bound html plot json"
+    DETAILS = (
+        "At every submission, completion, failure and price change, the policy decides which nodes are on "
+        "and which jobs run there, with how many GPUs. The cost is the price of active nodes plus weight "
+        "times lateness. Run times are given (--times) or predicted from the model of each job."
+    )
+    EXAMPLES = (
+        "foretrain simulate jobs.csv --cluster cluster.yaml --times times.csv",
+        "foretrain simulate jobs.csv --cluster cluster.yaml --policy auto,edf,fifo --html schedule.html",
+        "foretrain simulate --generate mixed --nodes 5 --seed 1 --policy all",
+    )
 
     jobs: Path | None = option(
         FILE, "Jobs (CSV or YAML): job,submit_seconds,deadline_seconds,weight_usd_per_second.",
@@ -106,8 +115,17 @@ class SimulateRequest(Request, ProblemFields):
 class ScheduleRequest(Request, ProblemFields):
     """One decision from the present: which jobs run where, and what is predicted of all of them."""
 
-    VERB = "schedule"
-    COMMON = ("cluster", "times", "policy", "now", "what_if", "explain", "json")
+    COMMON = "cluster times policy now what_if explain json"
+    DETAILS = (
+        "Makes one decision from the current state: which nodes are on, which jobs run there, which jobs "
+        "wait. Then simulates the policy several times with random prediction errors to forecast the start, "
+        "end and cost of every job. For jobs that already run, set the columns running_on (NC24:2@0 means "
+        "two GPUs of node 0, an NC24) and done."
+    )
+    EXAMPLES = (
+        "foretrain schedule jobs.csv --cluster cluster.yaml --times times.csv --explain",
+        "foretrain schedule jobs.csv --cluster cluster.yaml --what-if job.yaml",
+    )
 
     jobs: Path = option(
         FILE, "Jobs (CSV or YAML), as for `simulate`; column `running_on` gives the nodes of running jobs.",
@@ -131,8 +149,18 @@ class ScheduleRequest(Request, ProblemFields):
 class RunRequest(Request, ProblemFields):
     """The jobs of a file for real, on this machine, a Ray cluster or a Slurm cluster."""
 
-    VERB = "run"
-    COMMON = ("cluster", "times", "policy", "backend", "name", "json")
+    COMMON = "cluster times policy backend name json"
+    DETAILS = (
+        "Each job has a command, with placeholders such as {gpus}, {checkpoint} and {progress}, or a zoo "
+        "model with steps, which is trained on CPUs. You can interrupt the scheduler at any time and run it "
+        "again: it picks up finished and running jobs and starts no job twice. Reports the bill next to the "
+        "forecast."
+    )
+    EXAMPLES = (
+        "foretrain run jobs.csv --cluster cluster.yaml --times times.csv",
+        "foretrain run jobs.csv --cluster cluster.yaml --backend slurm --backend-option partition=gpu",
+        "foretrain run jobs.csv --cluster cluster.yaml --backend ray --name nightly --folder /shared/nightly",
+    )
 
     jobs: Path = option(
         FILE, "Jobs (CSV or YAML), as for `simulate`, each with a `command`, or a zoo `model` and `steps`.",

@@ -1,4 +1,4 @@
-"""The requests of `plan`, `guide`, `scaling` and `rent-or-buy`."""
+"""The requests of plan, guide, scaling and rent-or-buy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from foretrain.prediction.options import (
     InputOptions,
     TopologyOption,
 )
-from foretrain.serving.requests.base import Request
+from foretrain.serving.requests import Request
 from foretrain.workloads.options import (
     MODEL_FORMS,
     MODEL_NAME,
@@ -55,23 +55,19 @@ class PlanRequest(
 ):
     """Which machines to rent for a job."""
 
-    VERB = "plan"
-    COMMON = (
-        "deadline",
-        "budget",
-        "samples",
-        "epochs",
-        "steps",
-        "global_batch",
-        "precision",
-        "gpu",
-        "cloud",
-        "spot",
-        "max_gpus",
-        "check",
-        "json",
-    )
+    COMMON = "deadline budget samples epochs steps global_batch precision gpu cloud spot max_gpus check json"
     TAKES_WORKLOAD_FILE = True
+    DETAILS = (
+        "Compares all offers, single-node and multi-node, across all strategies and batch sizes that fit. "
+        "Shows the Pareto front of time and cost, and the probability that each plan meets the deadline and "
+        "budget."
+    )
+    EXAMPLES = (
+        "foretrain plan resnet50 --samples 1281167 --epochs 90 --precision fp16 --deadline 24h",
+        "foretrain plan bert-large --steps 7038 --global-batch 256 --precision fp16 --budget 200usd --spot",
+        "foretrain plan llama3-8b --steps 2000 --global-batch 64 --precision bf16 --gpu h100 --max-gpus 16",
+        "foretrain plan resnet50 --samples 1281167 --epochs 90 --deadline 6h --html plan.html --emit ray",
+    )
 
     strategy: tuple[str, ...] = option(
         texts(),
@@ -91,8 +87,18 @@ class PlanRequest(
 class GuideRequest(Request, TrainingOptions):
     """Networks by hardware by batch size."""
 
-    VERB = "guide"
-    COMMON = ("on", "counts", "batch", "samples", "precision", "strategy", "cloud", "show", "html", "json")
+    COMMON = "on counts batch samples precision strategy cloud show html json"
+    DETAILS = (
+        "Every machine trains the same global batch. Reports time, cost, speed-up, memory and bottleneck, "
+        "the recommended machine, and the batch size from which more GPUs pay off. Without --on, compares a "
+        "CPU with 1, 2, 4 and 8 GPUs of three classes at the lowest current prices."
+    )
+    EXAMPLES = (
+        "foretrain guide resnet50 --precision fp16 --samples 1281167",
+        "foretrain guide voice-linear voice-conv --on gtx1080ti --counts 1,2,4 --strategy dp --samples 2000",
+        "foretrain guide mnist-cnn resnet18 --on epyc-7742 --on rtx2080ti --counts 1,2,4,8 --html guide.html",
+        "foretrain guide bert-large --on aws:g5.xlarge,aws:g5.12xlarge --batch 32..512 --show time,cost",
+    )
 
     models: tuple[str, ...] = option(
         texts("models", by_comma=False),
@@ -140,7 +146,7 @@ class GuideRequest(Request, TrainingOptions):
 class GuideModel(Request, ModelOption, TrainingOptions):
     """One model of a guide, which may be a workload file."""
 
-    VERB = "guide"
+    PART_OF = "guide"
     TAKES_WORKLOAD_FILE = True
 
 
@@ -148,7 +154,16 @@ class GuideModel(Request, ModelOption, TrainingOptions):
 class ScalingRequest(Request):
     """From a few timed configurations of a job to all the others."""
 
-    VERB = "scaling"
+    DETAILS = (
+        "Fits compute and synchronisation times, predicts the step time of other placements and batch sizes "
+        "(per device), and suggests which configuration to time next. One timing is enough; timings of other "
+        "jobs serve as a prior."
+    )
+    EXAMPLES = (
+        "foretrain scaling timings.csv",
+        "foretrain scaling timings.csv --at configs.csv --form all --plot scaling.png",
+        "foretrain scaling timings.csv --workload resnet50 --on aws:g4dn.12xlarge --precision fp16",
+    )
 
     timings: Path = option(
         FILE,
@@ -204,5 +219,8 @@ class ScalingRequest(Request):
 class RentOrBuyRequest(Request, RentOrBuyOptions):
     """After how many hours of use owning a machine wins."""
 
-    VERB = "rent-or-buy"
-    COMMON = ("price", "rent", "offer", "relative_performance", "hours_per_year", "utilisation", "json")
+    COMMON = "price rent offer relative_performance hours_per_year utilisation json"
+    EXAMPLES = (
+        "foretrain rent-or-buy --price 8000 --rent 1.50 --relative-performance 0.7",
+        "foretrain rent-or-buy --price 250k$ --offer aws:p4d.24xlarge --plot costs.png",
+    )

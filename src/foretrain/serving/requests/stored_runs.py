@@ -10,10 +10,12 @@ from typing import Any
 from foretrain.decoding import FILE, TEXT, OptionKind, Unreadable, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest
 from foretrain.panels import OUTPUT, STORED
-from foretrain.serving.requests.base import Request
+from foretrain.serving.requests import Request
 
 STATUSES = ("completed", "failed", "out-of-memory", "timed-out", "interrupted")
 """Those of `store.runs.Status`, which is not imported here: it needs numpy."""
+
+
 FORMATS = ("csv", "parquet", "json")
 
 
@@ -64,7 +66,10 @@ class QueryFields(StoreField):
 class ListRunsRequest(Request, QueryFields):
     """Runs in a table."""
 
-    VERB = "runs list"
+    EXAMPLES = (
+        "foretrain runs list",
+        "foretrain runs list --model resnet18 --since 7d --json",
+    )
 
     limit: int = option(whole_number(1), "Most runs to list, the newest first.", default=30, panel=OUTPUT)
 
@@ -73,7 +78,7 @@ class ListRunsRequest(Request, QueryFields):
 class ShowRunRequest(Request, StoreField):
     """One run."""
 
-    VERB = "runs show"
+    EXAMPLES = ("foretrain runs show 3f2a",)
 
     id: str = option(TEXT, "Id of the run, or the start of it.", required=True, positional=True, metavar="ID")
 
@@ -82,7 +87,7 @@ class ShowRunRequest(Request, StoreField):
 class CompareRunsRequest(Request, StoreField):
     """Several runs."""
 
-    VERB = "runs compare"
+    EXAMPLES = ("foretrain runs compare 3f2a 9c01",)
 
     ids: tuple[str, ...] = option(
         texts("ids of runs"),
@@ -97,7 +102,11 @@ class CompareRunsRequest(Request, StoreField):
 class ExportRunsRequest(Request, QueryFields):
     """Runs into a file."""
 
-    VERB = "runs export"
+    DETAILS = "Parquet and JSON hold whole runs with steps and resource series; CSV holds one row per run."
+    EXAMPLES = (
+        "foretrain runs export runs.parquet",
+        "foretrain runs export --campaign seeds runs.csv",
+    )
 
     file: Path = option(FILE, "File to write.", required=True, positional=True, metavar="FILE")
     format: str | None = option(
@@ -109,7 +118,11 @@ class ExportRunsRequest(Request, QueryFields):
 class ImportRunsRequest(Request, StoreField):
     """Runs out of a file."""
 
-    VERB = "runs import"
+    DETAILS = "A file is imported whole or not at all; runs that are stored already are not added again."
+    EXAMPLES = (
+        "foretrain runs import runs.parquet",
+        "foretrain runs import timings.csv",
+    )
 
     file: Path = option(
         FILE,
@@ -125,7 +138,10 @@ class ImportRunsRequest(Request, StoreField):
 class DeleteRunsRequest(Request, StoreField):
     """Runs to delete."""
 
-    VERB = "runs delete"
+    EXAMPLES = (
+        "foretrain runs delete 3f2a 9c01",
+        "foretrain runs delete --campaign seeds --yes",
+    )
 
     ids: tuple[str, ...] = option(
         texts("ids of runs"), "Ids of runs, or the start of them.", default=(), positional=True, metavar="ID"
@@ -137,4 +153,14 @@ class DeleteRunsRequest(Request, StoreField):
 class ValidateRequest(Request, QueryFields):
     """Which runs are compared with predictions."""
 
-    VERB = "validate"
+    DETAILS = (
+        "Compares the prediction made before each completed run, and the prediction of today, with the "
+        "measured step time: error, bias and interval coverage by model and device, and the worst cases. "
+        "Runs of the same setting are predicted once. For public data: the accuracy suites on public "
+        "measurements run with `make validate` in a source checkout."
+    )
+    EXAMPLES = (
+        "foretrain validate",
+        "foretrain validate --model resnet18 --all",
+        "foretrain validate --json",
+    )

@@ -11,7 +11,7 @@ from foretrain.answers import Infeasible
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.serving.requests.given import request_from
+from foretrain.serving.requests import request_from
 from foretrain.serving.requests.resources import CHANGES, PairRequest, ResourcesRequest
 from foretrain.serving.verbs.predicting import Progress, no_progress, topology, workload
 
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 def resources(
     request: ResourcesRequest, progress: Progress = no_progress, source: ModelSource | None = None
 ) -> ConsumptionAnswer | Infeasible:
-    """Bursts and idle gaps of a step, and with each change that is asked for."""
+    """Bursts and idle gaps of a step: what a worker uses over time, and what changes it.
+
+    >>> answer = ft.resources("mnist-cnn", on="t4", batch=64, method="timeline")
+    >>> answer.consumption.method
+    'timeline'
+    """
     from foretrain.prediction.resources.consumption import ConsumptionAnswer, WhatIf
 
     changed = [*_changed(request)]
@@ -37,7 +42,12 @@ def resources(
 
 
 def pair(request: PairRequest, progress: Progress = no_progress) -> PairAnswer | Infeasible:
-    """Whether two jobs share a device and a link well."""
+    """Whether two jobs share a device and a link well.
+
+    >>> answer = ft.pair("mnist-cnn", "voice-conv", on="t4")
+    >>> len(answer.jobs)
+    2
+    """
     from foretrain.prediction.predict import pace_of
     from foretrain.prediction.resources.pairing import pair_answer
 

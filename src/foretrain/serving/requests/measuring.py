@@ -1,4 +1,4 @@
-"""The requests of `measure`, `campaign` and `profile`: what to run and watch, and what it trains."""
+"""The requests of measure, campaign and profile: what to run and watch, and what it trains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from foretrain.panels import (
     TRACES,
 )
 from foretrain.prediction.options import HARDWARE, HARDWARE_FORMS
-from foretrain.serving.requests.base import Request
+from foretrain.serving.requests import Request
 from foretrain.workloads.options import (
     MODEL_FORMS,
     MODEL_NAME,
@@ -41,8 +41,19 @@ _SETTING = (
 class MeasureRequest(Request):
     """A command to run and watch, and what it trains."""
 
-    VERB = "measure"
-    COMMON = ("model", "on", "batch", "store", "no_store", "interval", "json")
+    COMMON = "model on batch store no_store interval json"
+    WRAPS = True
+    DETAILS = (
+        "Runs the command unchanged and returns its exit code. Step times come from `foretrain.step()` calls "
+        "in the script, or from the progress output of tqdm, Keras, Lightning, the Hugging Face Trainer or "
+        "the script itself. The report goes to stderr. With --json, the JSON goes to stdout and the output "
+        "of the command to stderr. A missing command exits with 127, as in a shell."
+    )
+    EXAMPLES = (
+        "foretrain measure -- python train.py --epochs 3",
+        "foretrain measure --model resnet18 --on here --batch 32 -- python train.py",
+        "foretrain measure --plot run.png -- torchrun --nproc_per_node 2 train.py",
+    )
 
     command: tuple[str, ...] = option(
         texts("a command and its arguments", by_comma=False), "Command to run, after `--`.", positional=True,
@@ -127,7 +138,16 @@ _PLACE = OptionKind("ray[=ADDRESS]", "ray or ray=ADDRESS", _read_place)
 class CampaignRequest(Request):
     """A campaign file, and where it runs."""
 
-    VERB = "campaign"
+    DETAILS = (
+        "Each trial is predicted before it runs and stored when it ends, including failures. You can "
+        "interrupt a campaign at any time and run it again: stored trials are not repeated. Trials of models "
+        "run in network namespaces, which require root and iproute2."
+    )
+    EXAMPLES = (
+        "foretrain campaign campaigns/seeds.yaml",
+        "foretrain campaign campaign.yaml --dry-run",
+        "foretrain campaign campaign.yaml --on ray=auto --store postgresql://user@host/runs",
+    )
 
     file: Path = option(FILE, "Campaign file (YAML).", required=True, positional=True, metavar="FILE")
     on: str | None = option(_PLACE, "Run on a Ray cluster, by default the one of this machine's environment.")
@@ -142,8 +162,16 @@ class CampaignRequest(Request):
 class ProfileRequest(Request, ModelOption, BatchOption, TrainingOptions, PhaseOptions):
     """A model, and where its times come from: this machine or a trace."""
 
-    VERB = "profile"
-    COMMON = ("here", "trace", "on", "batch", "seq_len", "image_size", "precision", "optimizer", "json")
+    COMMON = "here trace on batch seq_len image_size precision optimizer json"
+    DETAILS = (
+        "Runs the model under torch.profiler for a few seconds, or reads a trace exported by torch.profiler "
+        "on another machine. Prints measured and predicted times side by side."
+    )
+    EXAMPLES = (
+        "foretrain profile resnet18 --here --batch 4 --image-size 64",
+        "foretrain profile model.py:build --here",
+        "foretrain profile resnet50 --trace trace.json.gz --on rtx3090 --batch 64",
+    )
 
     here: bool = option(
         SWITCH, "Run the model on this machine: its GPU, else its CPU.", default=False, panel=HERE

@@ -1,0 +1,158 @@
+"""The requests of devices, offers, links, models and explain: what is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretrain.decoding import (
+    FILE,
+    MONEY,
+    SWITCH,
+    TEXT,
+    option,
+    texts,
+    whole_number,
+)
+from foretrain.panels import (
+    HERE,
+    MACHINES,
+    MONEY_AND_ENERGY,
+    OUTPUT,
+    PRICES,
+)
+from foretrain.serving.requests import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicesRequest(Request):
+    """What hardware is known."""
+
+    EXAMPLES = (
+        "foretrain devices",
+        "foretrain devices h100-sxm",
+        "foretrain devices a100 --json",
+    )
+
+    name: str | None = option(
+        TEXT,
+        "Device (id or alias) or family (default: all).",
+        positional=True,
+        metavar="NAME",
+        complete="device",
+    )
+    vendor: str | None = option(
+        TEXT, "Only this vendor: nvidia, amd, intel ...", metavar="NAME", panel=MACHINES
+    )
+    generation: str | None = option(
+        TEXT, "Only this generation, e.g. ampere.", metavar="NAME", panel=MACHINES
+    )
+    measure_here: bool = option(
+        SWITCH, "Measure this machine's CPU and add it as the device `here`.", default=False, panel=HERE
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffersRequest(Request):
+    """What machines cost to rent."""
+
+    EXAMPLES = (
+        "foretrain offers --gpu h100 --count 8 --sort price --cloud aws,gcp --spot",
+        "foretrain offers --refresh prices_2026_09.csv",
+    )
+
+    gpu: str | None = option(
+        TEXT, "Device, alias or family, e.g. h100.", metavar="NAME", complete="device", panel=MACHINES
+    )
+    count: int | None = option(whole_number(1), "Number of devices per machine.", panel=MACHINES)
+    cloud: tuple[str, ...] = option(
+        texts(), "Only these providers, e.g. aws,gcp.", default=(), complete="provider", panel=MACHINES
+    )
+    region: tuple[str, ...] = option(
+        texts(by_comma=False),
+        "Only these regions, comma-separated.",
+        default=(),
+        panel=MACHINES,
+        complete="region",
+    )
+    spot: bool = option(SWITCH, "Use spot prices.", default=False, panel=MONEY_AND_ENERGY)
+    historical: bool = option(
+        SWITCH, "Include offers that are no longer available.", default=False, panel=MACHINES
+    )
+    max_price: float | None = option(MONEY, "Maximum price per hour.", panel=MONEY_AND_ENERGY)
+    sort: str = option(
+        TEXT,
+        "Sort order: price, price-per-gpu, cloud or gpu.",
+        default="price",
+        metavar="ORDER",
+        panel=OUTPUT,
+    )
+    limit: int | None = option(whole_number(1), "Maximum number of rows.", panel=OUTPUT)
+    all_regions: bool = option(
+        SWITCH, "List every region, not only the cheapest per machine.", default=False, panel=OUTPUT
+    )
+    refresh: Path | None = option(FILE, "Import a newer price file (CSV in SkyPilot's layout).", panel=PRICES)
+    as_of: str | None = option(
+        TEXT, "Date of that file, if its name has none.", metavar="YYYY-MM-DD", panel=PRICES
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinksRequest(Request):
+    """Which links and networks are known."""
+
+    EXAMPLES = (
+        "foretrain links",
+        "foretrain links --kind nvlink",
+        "foretrain links --topology topology.txt --device a100-sxm-80gb",
+        "foretrain links --json",
+    )
+
+    kind: str | None = option(
+        TEXT, "Only this technology: pcie, nvlink, nvswitch, infiniband, ethernet ...", metavar="NAME"
+    )
+    topology: Path | None = option(
+        FILE,
+        "Explain a file with the output of `nvidia-smi topo -m`: which GPUs are joined by what.",
+        metavar="FILE",
+    )
+    device: str | None = option(
+        TEXT,
+        "The GPUs of `topology`, for the links that predictions use.",
+        metavar="DEVICE",
+        complete="device",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelsRequest(Request):
+    """Which models can be trained."""
+
+    EXAMPLES = (
+        "foretrain models",
+        "foretrain models --search llama",
+        "foretrain models --search detection --json",
+    )
+
+    search: str | None = option(
+        TEXT, "Only models whose name, family or task contains this text.", metavar="TEXT"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest(Request):
+    """Every fact about a name."""
+
+    EXAMPLES = (
+        "foretrain explain h100-sxm",
+        "foretrain explain aws:p4d.24xlarge",
+        "foretrain explain nvlink4",
+    )
+
+    name: str = option(
+        TEXT,
+        "Device, family, link, node, provider, data set, storage, source or offer.",
+        required=True,
+        positional=True,
+        metavar="NAME",
+    )
