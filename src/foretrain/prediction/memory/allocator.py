@@ -215,6 +215,11 @@ def _runs_of(steps: tuple[bytes, ...], sizes: bytes) -> _Runs:
     return _Runs(steps, sizes, [])
 
 
+def forget_runs() -> None:
+    """Simulate anew from now on, for those who time simulations."""
+    _runs_of.cache_clear()
+
+
 class _Runs(NamedTuple):
     """The runs of some steps on an empty allocator so far, for allocations of `sizes` units."""
 
