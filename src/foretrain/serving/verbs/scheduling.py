@@ -146,7 +146,8 @@ def _seeded(policy: Any, seed: int) -> Policy:
 def schedule(request: ScheduleRequest, progress: Progress = no_progress) -> Schedule:
     """Decide once which jobs run where, and predict start, end and cost of all of them.
 
-    >>> answer = ft.schedule(example_jobs, cluster=example_cluster, times=example_times, policy="edf-packed")
+    >>> cluster, times = "docs/examples/cluster.yaml", "docs/examples/times.csv"
+    >>> answer = ft.schedule("docs/examples/jobs.csv", cluster=cluster, times=times, policy="edf-packed")
     >>> answer.jobs[0].runs
     True
     """
@@ -218,9 +219,20 @@ def _decided(
 
 
 def run(request: RunRequest, progress: Progress = no_progress) -> RealRun:
-    """Run jobs for real, on this machine, a Ray cluster or a Slurm cluster, until all have ended.
+    """Run the `jobs` of a file on this machine, a Ray cluster or a Slurm cluster until all have ended.
 
     A schedule of the same `name` is resumed: no job is started twice or lost.
+
+    >>> from pathlib import Path
+    >>> columns = "job,submit_seconds,deadline_seconds,weight_usd_per_second,command"
+    >>> _ = Path("jobs.csv").write_text(f"{columns}\\nhello,0,600,0.01,echo hello\\n")
+    >>> _ = Path("times.csv").write_text("job,node_type,gpus,seconds\\nhello,small,1,1\\n")
+    >>> _ = Path("cluster.yaml").write_text(
+    ...     "max_nodes: 1\\nnode_types:\\n  small: {gpu: k80, gpus: 1, usd_per_hour: 0.1}\\n"
+    ... )
+    >>> answer = ft.run("jobs.csv", cluster="cluster.yaml", times="times.csv", policy="fifo")
+    >>> [job.status.value for job in answer.outcome.jobs]
+    ['completed']
     """
     from foretrain.backends.attempts import RunOptions
     from foretrain.backends.run import run_schedule
