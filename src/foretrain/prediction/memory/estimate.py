@@ -278,7 +278,7 @@ class _FirstSteps:
         return self.allocations.requested_bytes <= self.room_bytes
 
     def has_ample_room(self) -> bool:
-        """Whether there is so much room that an allocator that returns what it caches will hardly need it.
+        """Whether the room exceeds what an allocator that returns what it caches is expected to need.
 
         No bound holds for every sequence of allocations, so what depends on it is verified by a simulation.
         """
