@@ -39,7 +39,7 @@ def print_answer(answer: Answer, as_json: bool, files: Sequence[str] = (), **opt
 @contextmanager
 def spinner(title: str) -> Iterator[Progress]:
     """Show what is being done once it takes long; the yielded function takes what that is."""
-    line = StatusLine(title, sys.stderr)
+    line = PhaseLine(title, sys.stderr)
     try:
         with listen(line.report):
             yield line.report
@@ -47,7 +47,7 @@ def spinner(title: str) -> Iterator[Progress]:
         line.close()
 
 
-class StatusLine:
+class PhaseLine:
     """What is being done: after a second a line that moves on a terminal; else, after five, a line for each.
 
     A thread of its own writes it, since what takes long reports only when it begins. `FORETRAIN_PROGRESS` is
