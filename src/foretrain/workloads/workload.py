@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest, MissingData
+from foretrain.progress import phase
 from foretrain.workloads import cache
 from foretrain.workloads.depth import at_every_depth, deepen
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
@@ -160,6 +161,11 @@ def trace_workload(workload: Workload) -> Graph:
             f"foretrain ships no recording of {workload.source.name} with these options and sizes, and "
             "tracing it needs torch: pip install 'foretrain[models]'"
         )
+    with phase(f"recording {workload.source.name}"):
+        return _trace(workload)
+
+
+def _trace(workload: Workload) -> Graph:
     from foretrain.workloads.tracing.step import trace
 
     example = workload.source.example(workload.sizes)
