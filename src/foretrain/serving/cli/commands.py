@@ -229,9 +229,12 @@ class GuideOutput(Output):
     VIEW = ("show",)
 
     show: tuple[str, ...] = option(
-        texts(), "Tables to print: time, cost, speedup, memory, verdict, throughput, value, transfer.", default=(),
-        panel=OUTPUT, metavar="VIEWS",
-    )  # fmt: skip
+        texts(),
+        "Tables to print: time, cost, speedup, memory, verdict, throughput, value, transfer.",
+        default=(),
+        panel=OUTPUT,
+        metavar="VIEWS",
+    )
     html: Path | None = html_option()
 
     def check_files(self) -> None:
@@ -288,9 +291,11 @@ class ScheduleOutput(Output):
     VIEW = ("explain",)
 
     explain: bool = option(
-        SWITCH, "Explain why each job runs or waits, what will start it, and the cost of lateness.", default=False,
+        SWITCH,
+        "Explain why each job runs or waits, what will start it, and the cost of lateness.",
+        default=False,
         panel=OUTPUT,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

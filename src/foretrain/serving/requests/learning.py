@@ -193,6 +193,7 @@ class LearnResourcesRequest(Request):
     )
     seed: int = option(whole_number(0), "Random seed.", default=0, panel=FIT)
     out: Path | None = option(
-        FILE, "Output JSON file; weights are saved beside it (default: your own Inspector, used by `resources`).",
+        FILE,
+        "Output JSON file; weights are saved beside it (default: your own Inspector, used by `resources`).",
         panel=OUTPUT,
-    )  # fmt: skip
+    )
