@@ -20,7 +20,7 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.listing import Floats, listing_of
 from foretrain.prediction.strategies.layout import SHARDED, Layout, divisors, one_of, whole_number
 from foretrain.prediction.strategies.program import (
     AVERAGING,
@@ -40,9 +40,18 @@ from foretrain.prediction.strategies.program import (
     unit_of,
 )
 from foretrain.prediction.strategies.strategy import ExchangeSeconds, MixedPrecision, Shards, Strategy
-from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
+from foretrain.workloads.graph import (
+    ITEM_BYTES,
+    NO_TENSOR,
+    Buffer,
+    Call,
+    Graph,
+    Phase,
+    Role,
+    Spec,
+    once_per_graph,
+)
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
-from foretrain.workloads.rules import operators
 
 _HALF = {"fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
 
@@ -69,12 +78,39 @@ def item_bytes(graph: Graph, spec: Spec | None) -> int:
     return half or (ITEM_BYTES[spec.dtype] if spec else 0)
 
 
-def gather_units(graph: Graph, is_member: Callable[[str], bool] = lambda _: True) -> list[Gathered]:
+IsMember = Callable[[str], bool]
+"""A filter of parameters by their names."""
+
+
+def _is_any(parameter: str) -> bool:
+    del parameter
+    return True
+
+
+def _is_dense(parameter: str) -> bool:
+    return not is_of_expert(parameter)
+
+
+def gather_units(graph: Graph, is_member: IsMember = _is_any) -> list[Gathered]:
     """All gathers of a step: each block once forward and once backward, one block prefetched.
 
     Under mixed precision, units are gathered in half precision, as FSDP does with a `param_dtype`. Parameters
     are filtered by `is_member`.
     """
+    known = _known_units(graph)
+    if is_member not in known:
+        known[is_member] = _find_units(graph, is_member)
+    return known[is_member]
+
+
+@once_per_graph
+def _known_units(graph: Graph) -> dict[IsMember, list[Gathered]]:
+    """The gathers by filter: layouts that differ in replicas share them."""
+    del graph
+    return {}
+
+
+def _find_units(graph: Graph, is_member: IsMember) -> list[Gathered]:
     sizes: dict[str, int] = {}
     unit_of_buffer: dict[int, str] = {}
     for index, buffer in enumerate(graph.buffers):
@@ -155,19 +191,17 @@ def shard_program(program: Program, degree: int, stage: int, replicas: int = 1) 
     return replace(parallel, exchanges=(*parallel.exchanges, *added), zero_stage=stage)
 
 
-def _groups(program: Program) -> Iterator[tuple[tuple[Axis, ...], Callable[[str], bool]]]:
+def _groups(program: Program) -> Iterator[tuple[tuple[Axis, ...], IsMember]]:
     """The axes along which state is sharded, and a filter of parameters: experts and others are separate."""
     axes = tuple(axis for axis in SHARING if axis is Axis.SHARD or program.degree(axis) > 1)
     if program.degree(Axis.EXPERT) == 1:
-        yield axes, lambda _: True
+        yield axes, _is_any
         return
-    yield axes, lambda parameter: not is_of_expert(parameter)
+    yield axes, _is_dense
     yield tuple(axis for axis in axes if axis is not Axis.EXPERT), is_of_expert
 
 
-def _gather_blocks(
-    graph: Graph, axes: tuple[Axis, ...], is_member: Callable[[str], bool]
-) -> tuple[Exchange, ...]:
+def _gather_blocks(graph: Graph, axes: tuple[Axis, ...], is_member: IsMember) -> tuple[Exchange, ...]:
     """All-gathers of blocks, each started with the block before it."""
     return tuple(
         Exchange(
@@ -184,9 +218,7 @@ def _gather_blocks(
     )
 
 
-def _gather_parameters(
-    graph: Graph, axes: tuple[Axis, ...], is_member: Callable[[str], bool]
-) -> tuple[Exchange, ...]:
+def _gather_parameters(graph: Graph, axes: tuple[Axis, ...], is_member: IsMember) -> tuple[Exchange, ...]:
     """The all-gather of the updated parameters."""
     size = sum(
         _count_sent_bytes(graph, buffer)
@@ -264,7 +296,7 @@ def with_sharded_optimizer(graph: Graph, degree: int) -> Graph:
     if degree == 1:
         return graph
     shares = _Shares(graph, degree)
-    by_rows = {op.call for op in operators(graph) if op.work.kind in _BY_ROWS}
+    by_rows = {op.call for op in listing_of(graph).ops if op.work.kind in _BY_ROWS}
     calls = tuple(
         shares.call(call, index in by_rows) if call.phase is Phase.OPTIMIZER else call
         for index, call in enumerate(graph.calls)
@@ -282,6 +314,7 @@ class _Shares:
         self.specs, self.buffers = list(graph.specs), list(graph.buffers)
         self._degree = degree
         self._number: dict[Spec, int] = {}
+        self._of_spec = {(NO_TENSOR, False): NO_TENSOR, (NO_TENSOR, True): NO_TENSOR}
         self._of_buffer: dict[tuple[int, bool], int] = {}
 
     def call(self, call: Call, by_rows: bool) -> Call:
@@ -294,8 +327,12 @@ class _Shares:
         )
 
     def _spec(self, index: int, by_rows: bool) -> int:
-        if index == NO_TENSOR:
-            return NO_TENSOR
+        key = index, by_rows
+        if key not in self._of_spec:
+            self._of_spec[key] = self._add_spec(index, by_rows)
+        return self._of_spec[key]
+
+    def _add_spec(self, index: int, by_rows: bool) -> int:
         whole = self.specs[index]
         shape: tuple[int, ...] = (math.ceil(whole.elements / self._degree),)
         if by_rows and whole.shape:
