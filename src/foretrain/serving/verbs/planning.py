@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.workloads.readers import ModelSource
 
-from foretrain.serving.verbs.predicting import Progress, no_progress, region_names, topology, workload
+from foretrain.progress import Progress, no_progress
+from foretrain.serving.verbs.predicting import region_names, topology, workload
 
 
 def plan(
@@ -107,7 +108,7 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
 def scaling(request: ScalingRequest, progress: Progress = no_progress) -> ScalingAnswer:
     """Predict all configurations of a job from a few timed ones.
 
-    >>> answer = ft.scaling(example_timings)
+    >>> answer = ft.scaling("docs/examples/timings.csv")
     >>> answer.model.form
     'physical'
     """
