@@ -40,7 +40,18 @@ from foretrain.prediction.strategies.program import (
     unit_of,
 )
 from foretrain.prediction.strategies.strategy import ExchangeSeconds, MixedPrecision, Shards, Strategy
-from foretrain.workloads.graph import ITEM_BYTES, NO_TENSOR, Buffer, Call, Graph, Phase, Role, Spec
+from foretrain.workloads.graph import (
+    ITEM_BYTES,
+    NO_TENSOR,
+    Buffer,
+    Call,
+    Graph,
+    Phase,
+    Role,
+    Spec,
+    Structure,
+    once_per_structure,
+)
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 from foretrain.workloads.rules import operators
 
@@ -98,17 +109,42 @@ def _uses(graph: Graph, unit_of_buffer: dict[int, str]) -> dict[tuple[str, Phase
         for index, buffer in enumerate(graph.buffers)
         if buffer.role is Role.GRADIENT and unit_of(buffer.name) in units_gathered
     }
-    for index, call in enumerate(graph.calls):
-        if call.phase is Phase.OPTIMIZER:
-            break
-        units = {unit_of_buffer[buffer] for buffer in call.reads if buffer in unit_of_buffer}
-        if call.phase is Phase.BACKWARD:
-            units |= {gradient_of[buffer] for buffer in call.writes if buffer in gradient_of} - {ROOT}
+    for index, call_phase, reads, writes in _parameter_calls(graph.structure):
+        units = {unit_of_buffer[buffer] for buffer in reads if buffer in unit_of_buffer}
+        units |= {gradient_of[buffer] for buffer in writes if buffer in gradient_of} - {ROOT}
         for unit in units:
-            phase = Phase.FORWARD if unit == ROOT else call.phase
+            phase = Phase.FORWARD if unit == ROOT else call_phase
             start, _ = spans.get((unit, phase), (index, index))
             spans[unit, phase] = (start, index)
     return spans
+
+
+class _ParameterCall(NamedTuple):
+    """A call before the optimizer that reads parameters or, backward, writes gradients."""
+
+    place: int
+    phase: Phase
+    reads: list[int]
+    writes: list[int]
+
+
+@once_per_structure
+def _parameter_calls(structure: Structure) -> list[_ParameterCall]:
+    """The calls that gathers wait for, a few of all."""
+    buffers = enumerate(structure.buffers)
+    role = {index: each.role for index, each in buffers if each.role in (Role.PARAMETER, Role.GRADIENT)}
+    found = []
+    for index, call in enumerate(structure.calls):
+        if call.phase is Phase.OPTIMIZER:
+            break
+        reads = [buffer for buffer in call.reads if role.get(buffer) is Role.PARAMETER]
+        is_backward = call.phase is Phase.BACKWARD
+        writes = (
+            [buffer for buffer in call.writes if role.get(buffer) is Role.GRADIENT] if is_backward else []
+        )
+        if reads or writes:
+            found.append(_ParameterCall(index, call.phase, reads, writes))
+    return found
 
 
 def _prefetch(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str, int]) -> list[Gathered]:
@@ -282,6 +318,7 @@ class _Shares:
         self.specs, self.buffers = list(graph.specs), list(graph.buffers)
         self._degree = degree
         self._number: dict[Spec, int] = {}
+        self._of_spec: dict[tuple[int, bool], int] = {}
         self._of_buffer: dict[tuple[int, bool], int] = {}
 
     def call(self, call: Call, by_rows: bool) -> Call:
@@ -294,9 +331,12 @@ class _Shares:
         )
 
     def _spec(self, index: int, by_rows: bool) -> int:
-        if index == NO_TENSOR:
-            return NO_TENSOR
-        whole = self.specs[index]
+        key = index, by_rows
+        if key not in self._of_spec:
+            self._of_spec[key] = NO_TENSOR if index == NO_TENSOR else self._share(self.specs[index], by_rows)
+        return self._of_spec[key]
+
+    def _share(self, whole: Spec, by_rows: bool) -> int:
         shape: tuple[int, ...] = (math.ceil(whole.elements / self._degree),)
         if by_rows and whole.shape:
             shape = (math.ceil(whole.shape[0] / self._degree), *whole.shape[1:])
