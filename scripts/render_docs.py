@@ -34,6 +34,8 @@ from foretrain.serving.cli import frame
 from foretrain.serving.cli.app import SUMMARIES
 from foretrain.serving.cli.commands import declared
 from foretrain.serving.cli.frame import CommandFamily, Listed, arguments, panels
+from foretrain.serving.python import first_option, keyword_options, takes
+from foretrain.serving.table import VERBS, VerbEntry
 
 ROOT = Path(__file__).resolve().parent.parent
 WALK = "predict resnet50 --on rtx3090 --batch 192"
@@ -191,6 +193,45 @@ def _reference_of(command: Command) -> str:
     return "\n\n".join((f"## `foretrain {command.name}`", command.help, examples, *tables))
 
 
+def _verb_reference() -> str:
+    """The Python verbs: a table, then each with its common arguments and an example that a test executes."""
+    rows = [
+        (
+            f"[`{verb.name}`](#{verb.name})",
+            f"`{verb.request}`",
+            ", ".join(f"`{name}`" for name in verb.function.__annotations__["return"].split(" | ")),
+            f"`{verb.command}`",
+        )
+        for verb in VERBS.values()
+    ]
+    table = _table(("verb", "request", "answer", "command"), rows)
+    return "\n\n".join((table, *map(_verb_section, VERBS.values())))
+
+
+def _verb_section(verb: VerbEntry) -> str:
+    text, _, example = inspect.cleandoc(verb.function.__doc__ or "").partition("\n\n>>> ")
+    first = first_option(verb)
+    taken = [] if first is None else [(first.name, first.text)]
+    if takes(verb, "source"):
+        taken += [
+            ("inputs", "Example inputs of a torch module given as `model`: a tensor, a tuple or a dict."),
+            ("loss", "Function of the module's output, unless the module returns its loss; or the option."),
+        ]
+    others = keyword_options(verb)
+    common = verb.request_class.COMMON.split() or [each.name for each in others]
+    listed = [each for name in common for each in others if each.name == name]
+    shown = [f"`{name}`: {text}" for name, text in (*taken, *((each.name, each.text) for each in listed))]
+    more = len(others) - len(listed)
+    if more > 0:
+        shown.append(
+            f"and {more} more, as [`foretrain {verb.command}`]"
+            f"(command-line.md#foretrain-{verb.command.replace(' ', '-')}) lists them"
+        )
+    arguments = "\n".join(f"- {line}" for line in shown)
+    code = f"```python\n>>> {example}\n```"
+    return "\n\n".join(filter(None, (f"## `{verb.name}` {{#{verb.name}}}", text, arguments, code)))
+
+
 def _nomenclature() -> str:
     from foretrain.facts.sheets import quantities
 
@@ -274,6 +315,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands": _command_reference,
     "errors": _error_table,
     "nomenclature": _nomenclature,
+    "verbs": _verb_reference,
     "walk": _walk_table,
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretrain.convergence.batch_size import fit_batch_size_law, power_law_epochs
+from foretrain.convergence.batch_size import fit_batch_size_law
 from validation.report import Case, Metrics, SuiteReport, metrics
 
 HERE, LINE, POWER, CONSTANT = "foretrain", "straight line", "power law", "constant"
@@ -62,6 +62,12 @@ def _points(data: Path) -> dict[str, dict[float, float]]:
         name: {batch: float(np.mean(epochs)) for batch, epochs in by_batch.items()}
         for name, by_batch in seeds.items()
     }
+
+
+def power_law_epochs(batches: Sequence[float], epochs: Sequence[float], batch: float) -> float:
+    """E = a B^p through the points, in logarithms: the usual rival of the straight line."""
+    slope, start = np.polyfit(np.log(batches), np.log(epochs), 1)
+    return float(np.exp(start + slope * np.log(batch)))
 
 
 def _leave_out(name: str, points: Sequence[tuple[float, float]]) -> list[Case]:

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.backends.answer import RealRun
-from foretrain.backends.commands import JobCommand, zoo_training
-from foretrain.backends.job_files import progress_of
+from foretrain.backends.job_files import JobCommand, progress_of, zoo_training
 from foretrain.backends.run import run_schedule
 from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.loop import LoopTurn

@@ -703,7 +703,7 @@ class _CalibrateRequestKeywords(
     loss: Literal["eager", "fused"] | None
     """Cross-entropy loss: eager, or fused into one kernel (default: `framework` default)."""
     here: bool
-    """Time operators on this machine: its GPU, or its CPU as `here`."""
+    """Time operators on this machine: its GPU, else its CPU."""
     seconds: float
     """With `here`: how long to measure."""
     runs: bool
@@ -1123,7 +1123,7 @@ def scaling(
 ) -> ScalingAnswer:
     """Predict all configurations of a job from a few timed ones.
 
-    >>> answer = ft.scaling(example_timings)
+    >>> answer = ft.scaling("docs/examples/timings.csv")
     >>> answer.model.form
     'physical'
     """
@@ -1155,7 +1155,7 @@ def pair(
 def converge(log: str | Path | ConvergeRequest, **options: Unpack[_ConvergeRequestKeywords]) -> Convergence:
     """Predict when a training log reaches its target.
 
-    >>> answer = ft.converge(example_log, target="loss=0.4")
+    >>> answer = ft.converge("docs/examples/loss.csv", target="loss=0.7")
     >>> answer.reaches
     True
     """
@@ -1163,42 +1163,88 @@ def converge(log: str | Path | ConvergeRequest, **options: Unpack[_ConvergeReque
 def measure(
     *command: str | Sequence[str] | MeasureRequest, **options: Unpack[_MeasureRequestKeywords]
 ) -> Measured:
-    """Run a training command unchanged, watch its steps and resources, and store the run."""
+    """Run a training `command` unchanged, measure its steps and resource usage, and store the run.
+
+    >>> answer = ft.measure("python", "-c", "pass", no_store=True)
+    >>> answer.exit_code, answer.report.run.status.value
+    (0, 'completed')
+    """
 
 def campaign(
     file: str | Path | CampaignRequest, **options: Unpack[_CampaignRequestKeywords]
 ) -> CampaignTrials | CampaignAnswer:
-    """Run the trials of a campaign file that are not stored yet; with `dry_run` list them."""
+    """Run the trials of a campaign `file` that are not stored yet; with `dry_run` list them.
+
+    >>> ft.campaign("campaigns/seeds.yaml", dry_run=True).trials
+    58
+    """
 
 def calibrate(
     timings: str | Path | CalibrateRequest | None = None, **options: Unpack[_CalibrateRequestKeywords]
 ) -> MachineLearned | GpuLearned | TimingsLearned | RunsLearned | TraceLearned:
-    """Learn from your own timings, this machine (`here`), stored `runs` or a profiler's `trace`."""
+    """Learn from your own `timings`, this machine (`here`), stored `runs` or a profiler's `trace`.
+
+    >>> answer = ft.calibrate("docs/examples/step_timings.csv")
+    >>> [step.configuration.batch for step in answer.steps], answer.stored
+    ([64, 128], 2)
+    """
 
 def list_calibrations(
     request: ListCalibrationsRequest | None = None, **options: Unpack[_ListCalibrationsRequestKeywords]
 ) -> CalibrationList:
-    """All calibrations that correct predictions on this machine."""
+    """List all calibrations that correct predictions on this machine.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> [each.name for each in ft.list_calibrations().calibrations]
+    ['timings-rtx3090']
+    """
 
 def show_calibration(
     name: str | CalibrationRequest, **options: Unpack[_CalibrationRequestKeywords]
 ) -> CalibrationAnswer:
-    """One calibration with what it was fitted on."""
+    """Show the calibration of this `name` and what it was fitted on.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> ft.show_calibration("timings-rtx3090").calibration.device
+    'rtx3090'
+    """
 
 def forget_calibration(
     name: str | CalibrationRequest, **options: Unpack[_CalibrationRequestKeywords]
 ) -> CalibrationAnswer:
-    """Remove a calibration and its effect on predictions."""
+    """Remove the calibration of this `name` and its effect on predictions.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> ft.forget_calibration("timings-rtx3090").done
+    'forgotten'
+    """
 
 def export_calibration(
     name: str | ExportCalibrationRequest, **options: Unpack[_ExportCalibrationRequestKeywords]
 ) -> CalibrationAnswer:
-    """Write a calibration to a portable `file`."""
+    """Write the calibration of this `name` to a portable `file`.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> ft.export_calibration("timings-rtx3090", file="mine.json").done
+    'exported'
+    """
 
 def import_calibration(
     file: str | Path | ImportCalibrationRequest, **options: Unpack[_ImportCalibrationRequestKeywords]
 ) -> CalibrationAnswer:
-    """Validate and store a calibration file."""
+    """Validate and store a calibration `file`, written by `export_calibration` here or elsewhere.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> ft.export_calibration("timings-rtx3090", file="mine.json").done
+    'exported'
+    >>> ft.import_calibration("mine.json").done
+    'imported'
+    """
 
 def learn(
     table: str | Path | LearnRequest | Sequence[Mapping[str, Any]] | None = None,
@@ -1217,15 +1263,33 @@ def learn(
 def learn_layers(
     *profiles: str | Sequence[str] | LearnLayersRequest, **options: Unpack[_LearnLayersRequestKeywords]
 ) -> LayersAnswer:
-    """Fit one line per layer type to profiles, and predict other profiles by it."""
+    """Fit one line per layer type to `profiles` (files of `profile`), and predict other profiles by it.
+
+    >>> from pathlib import Path
+    >>> profile = ft.profile("mnist-cnn", here=True, batch=2, seconds=0.1)
+    >>> _ = Path("profile.json").write_text(profile.to_json())
+    >>> "convolution forward" in ft.learn_layers("profile.json").lines
+    True
+    """
 
 def learn_resources(
     request: LearnResourcesRequest | None = None, **options: Unpack[_LearnResourcesRequestKeywords]
 ) -> ResourcesLearned:
-    """Train the Inspector, which predicts bursts and idle gaps, on your own runs."""
+    """Train the Inspector, which predicts bursts and idle gaps, on stored runs with resource samples.
+
+    >>> ft.learn_resources(model="resnet50")
+    Traceback (most recent call last):
+        ...
+    foretrain.errors.MissingData: there are no stored runs; `foretrain campaign FILE` measures some
+    """
 
 def profile(model: str | ProfileRequest, **options: Unpack[_ProfileRequestKeywords]) -> Profile:
-    """Measured times of operators and layers beside the predicted ones, run `here` or read from a `trace`."""
+    """Compare measured and predicted times of operators and layers, run `here` or read from a `trace`.
+
+    >>> answer = ft.profile("mnist-cnn", here=True, batch=2, seconds=0.1)
+    >>> answer.device, answer.step_seconds > 0
+    ('here', True)
+    """
 
 def list_devices(
     name: str | DevicesRequest | None = None, **options: Unpack[_DevicesRequestKeywords]
@@ -1289,7 +1353,8 @@ def explain(name: str | ExplainRequest, **options: Unpack[_ExplainRequestKeyword
 def schedule(jobs: str | Path | ScheduleRequest, **options: Unpack[_ScheduleRequestKeywords]) -> Schedule:
     """Decide once which jobs run where, and predict start, end and cost of all of them.
 
-    >>> answer = ft.schedule(example_jobs, cluster=example_cluster, times=example_times, policy="edf-packed")
+    >>> cluster, times = "docs/examples/cluster.yaml", "docs/examples/times.csv"
+    >>> answer = ft.schedule("docs/examples/jobs.csv", cluster=cluster, times=times, policy="edf-packed")
     >>> answer.jobs[0].runs
     True
     """
@@ -1305,38 +1370,94 @@ def simulate(
     """
 
 def run(jobs: str | Path | RunRequest, **options: Unpack[_RunRequestKeywords]) -> RealRun:
-    """Run jobs for real, on this machine, a Ray cluster or a Slurm cluster, until all have ended.
+    """Run the `jobs` of a file on this machine, a Ray cluster or a Slurm cluster until all have ended.
 
     A schedule of the same `name` is resumed: no job is started twice or lost.
+
+    >>> from pathlib import Path
+    >>> columns = "job,submit_seconds,deadline_seconds,weight_usd_per_second,command"
+    >>> _ = Path("jobs.csv").write_text(f"{columns}\nhello,0,600,0.01,echo hello\n")
+    >>> _ = Path("times.csv").write_text("job,node_type,gpus,seconds\nhello,small,1,1\n")
+    >>> _ = Path("cluster.yaml").write_text(
+    ...     "max_nodes: 1\nnode_types:\n  small: {gpu: k80, gpus: 1, usd_per_hour: 0.1}\n"
+    ... )
+    >>> answer = ft.run("jobs.csv", cluster="cluster.yaml", times="times.csv", policy="fifo")
+    >>> [job.status.value for job in answer.outcome.jobs]
+    ['completed']
     """
 
 def list_runs(request: ListRunsRequest | None = None, **options: Unpack[_ListRunsRequestKeywords]) -> RunList:
-    """The newest runs of the store, of a model, a device or a campaign."""
+    """List the newest stored runs: all, or those of a `model`, a `device` or a `campaign`.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> [run.setting["batch"] for run in ft.list_runs(limit=2).runs]
+    [200, 20]
+    """
 
 def show_run(id: str | ShowRunRequest, **options: Unpack[_ShowRunRequestKeywords]) -> RunDetails:
-    """One stored run: steps, resources, prediction beside measurement."""
+    """Show one stored run: steps, resources, prediction and measurement. `id` may be the start of its id.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> newest = ft.list_runs(limit=1).runs[0]
+    >>> ft.show_run(newest.id).run.summary.seconds
+    1.005026
+    """
 
 def compare_runs(
     *ids: str | Sequence[str] | CompareRunsRequest, **options: Unpack[_CompareRunsRequestKeywords]
 ) -> RunComparison:
-    """Stored runs side by side, with ratios to the first."""
+    """Compare stored runs side by side, with ratios to the first. `ids` may be the start of ids.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> first, second = ft.list_runs(limit=2).runs
+    >>> [figure.name for figure in ft.compare_runs(first.id, second.id).figures][:2]
+    ['step', 'step p90']
+    """
 
 def export_runs(
     file: str | Path | ExportRunsRequest, **options: Unpack[_ExportRunsRequestKeywords]
 ) -> RunsExported:
-    """Write stored runs to a CSV, Parquet or JSON file."""
+    """Write stored runs to a CSV, Parquet or JSON `file`.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> ft.export_runs("runs.json", model="resnet50").runs
+    4
+    """
 
 def import_runs(
     file: str | Path | ImportRunsRequest, **options: Unpack[_ImportRunsRequestKeywords]
 ) -> RunsImported:
-    """Add the runs of a file to the store, all or none of them."""
+    """Add the runs of a `file` to the store, all or none of them; stored runs are not added again.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    0
+    """
 
 def delete_runs(
     *ids: str | Sequence[str] | DeleteRunsRequest, **options: Unpack[_DeleteRunsRequestKeywords]
 ) -> RunsDeleted:
-    """Delete runs from the store, by their ids or all of a `campaign`, without asking."""
+    """Delete runs from the store, by their `ids` or all of a `campaign`, without asking.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> ft.delete_runs(ft.list_runs(limit=1).runs[0].id).deleted
+    1
+    """
 
 def validate(
     request: ValidateRequest | None = None, **options: Unpack[_ValidateRequestKeywords]
 ) -> ValidateAnswer:
-    """Compare stored runs with the predictions made before them and with those of today."""
+    """Compare stored runs with the predictions made before them and with those of today.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> answer = ft.validate(model="resnet50")
+    >>> answer.before is None, answer.now.overall.runs
+    (True, 4)
+    """

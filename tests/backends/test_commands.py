@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from foretrain.backends.commands import JobCommand, zoo_training
+from foretrain.backends.job_files import JobCommand, zoo_training
 from foretrain.errors import InvalidRequest
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.real_schedules import QUICK, problem, real_backend
 
-from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import connect, executors
+from foretrain.backends.job_files import JobCommand
 from foretrain.backends.run import run_schedule
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.scheduling.accounting import JobStatus

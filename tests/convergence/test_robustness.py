@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from foretrain.convergence.curves import Condition, Floats, Target, curve_of, diagnose, trend
-from foretrain.convergence.forecast import ConvergenceRequest, forecast
-from foretrain.convergence.from_log import converge
+from foretrain.convergence.forecast import ConvergenceRequest, converge, forecast
 from foretrain.convergence.options import LogRequest
 from foretrain.convergence.schedules import Cosine, LinearDecay, StepDecay, logged_schedule
 from foretrain.errors import InvalidRequest

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from foretrain.convergence import from_log
-from foretrain.convergence.from_log import converge
+from foretrain.convergence import forecast
+from foretrain.convergence.forecast import converge
 from foretrain.convergence.options import LogRequest
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
@@ -131,7 +131,7 @@ def test_a_log_is_read_once_for_many_batches(tmp_path: Path, monkeypatch: pytest
         times.append(request)
         return converge(request)
 
-    monkeypatch.setattr(from_log, "converge", counted)
+    monkeypatch.setattr(forecast, "converge", counted)
     length = known(LengthOptions(log=log_of(tmp_path, "step"), target="loss=0.4", reference_batch=32))
     assert len({length.steps_at(batch).quantiles.p50 for batch in range(1, 200)}) == 199
     assert len(times) == 1

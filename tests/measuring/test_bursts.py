@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foretrain.measuring.bursts import four_resources, total
+from foretrain.measuring.watching.report import four_resources, total
 from foretrain.prediction.resources.bursts import Pattern, Span, bursts_of, within
 from foretrain.store.runs import NODE, Resource, ResourceSeries
 

@@ -10,7 +10,7 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import hardware
 from foretrain.facts.running import POWER, default
-from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
+from foretrain.planning.rent_or_buy import JobStreamRequest, rent_or_buy_for_jobs
 
 HOUR = 3600.0
 DAY_JOBS = JobStreamRequest(

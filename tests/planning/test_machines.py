@@ -17,8 +17,8 @@ from foretrain.planning.machines import (
 
 
 def found(**asked: object) -> tuple[tuple[Machines, ...], tuple[Exclusion, ...]]:
-    enumeration = enumerate_machines(MachinesRequest(**asked))  # type: ignore[arg-type]
-    return enumeration.machines, exclusions(enumeration.excluded)
+    machines, excluded = enumerate_machines(MachinesRequest(**asked))  # type: ignore[arg-type]
+    return machines, exclusions(excluded)
 
 
 def names(of: tuple[Machines, ...]) -> list[str]:

@@ -34,7 +34,7 @@ T4 = MachinesRequest(gpu=("t4",), cloud=("gcp",), max_gpus=4)
 
 def offered(request: MachinesRequest = T4) -> tuple[Machines, ...]:
     """One machine type for each number of GPUs."""
-    by_shape = {each.shape: each for each in reversed(enumerate_machines(request).machines)}
+    by_shape = {each.shape: each for each in reversed(enumerate_machines(request)[0])}
     return tuple(by_shape.values())
 
 

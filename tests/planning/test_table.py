@@ -29,7 +29,7 @@ BATCH = 2
 def eight_with(memory_bytes: float) -> Machines:
     """A real offer of eight V100s with another memory size."""
     request = MachinesRequest(gpu=("v100-sxm2-32gb",), cloud=("aws",), max_gpus=8)
-    eight = next(each for each in enumerate_machines(request).machines if each.shape.devices == 8)
+    eight = next(each for each in enumerate_machines(request)[0] if each.shape.devices == 8)
     small = with_memory("v100-sxm2-32gb", memory_bytes).device
     return replace(eight, hardware=replace(eight.hardware, device=small))
 
@@ -72,7 +72,7 @@ def test_activations_are_recomputed_where_the_estimate_fits_but_the_simulation_d
 
 
 def test_rows_that_are_not_selected_stay_as_they_are() -> None:
-    machines = enumerate_machines(MachinesRequest(gpu=("t4",), cloud=("aws",), max_gpus=1)).machines
+    machines = enumerate_machines(MachinesRequest(gpu=("t4",), cloud=("aws",), max_gpus=1))[0]
     length = length_of(LengthOptions(epochs=10, samples=60_000))
     assert length is not None
     shapes = {each.shape: each.hardware for each in machines}

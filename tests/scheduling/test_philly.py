@@ -9,7 +9,7 @@ import pytest
 
 from foretrain.errors import InvalidData, MissingData
 from foretrain.scheduling.accounting import JobStatus
-from foretrain.scheduling.philly import read_trace, trace_fleet, trace_problem
+from foretrain.scheduling.generators import read_trace, trace_fleet, trace_problem
 from foretrain.scheduling.policies import policies
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.simulation import simulate

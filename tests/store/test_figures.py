@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 from tests.support.runs import HERE, plain_run, summary_of
 
-from foretrain.store.figures import resource_use, side_by_side
-from foretrain.store.runs import NODE, Resource, ResourceSeries
+from foretrain.store.runs import NODE, Resource, ResourceSeries, resource_use, side_by_side
 
 
 def cpu(values: list[float], worker: int = 0) -> ResourceSeries:

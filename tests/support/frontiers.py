@@ -13,7 +13,7 @@ from foretrain.facts.providers import BillingTerms, providers
 from foretrain.jobs.configurations import RunConfiguration
 from foretrain.jobs.job import Job, Steps, job_of
 from foretrain.planning.frontier import Exclusion, Frontier, Plan, TwoPhases
-from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
+from foretrain.planning.rent_or_buy import JobStreamRequest, rent_or_buy_for_jobs
 from foretrain.planning.selection import (
     cheapest_within,
     fastest_within,

@@ -10,8 +10,8 @@ from pathlib import Path
 from foretrain.backends.answer import RealRun
 from foretrain.backends.attempts import RunOptions
 from foretrain.backends.backend import RealBackend
-from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import connect
+from foretrain.backends.job_files import JobCommand
 from foretrain.backends.records import new_head
 from foretrain.scheduling.accounting import JobStatus
 from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, Switching, elastic

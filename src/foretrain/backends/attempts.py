@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import Executor
 from foretrain.backends.job_files import (
     Exit,
+    JobCommand,
     JobProgress,
     ask_to_stop,
     done_before,

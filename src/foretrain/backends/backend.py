@@ -16,9 +16,8 @@ from pathlib import Path
 from foretrain.backends.answer import RunSlot, SlotForecast, compare_slots, slot_forecast
 from foretrain.backends.attempts import Attempts, RunOptions
 from foretrain.backends.clock import ScheduleClock, resume_clock
-from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import Attempt, Executor
-from foretrain.backends.job_files import Exit, attempt_folder, last_output
+from foretrain.backends.job_files import Exit, JobCommand, attempt_folder, last_output
 from foretrain.backends.node_book import HostMap, NodeBook, NodeInterval, interval_of, unused_usd
 from foretrain.backends.records import (
     COMPLETED,

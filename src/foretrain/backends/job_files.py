@@ -1,4 +1,5 @@
-"""The files of a job that foretrain and its attempts share: who may run, what was asked, what happened.
+"""What a job runs, and the files that foretrain and its attempts share: who may run, what was asked, what
+happened.
 
 FOLDER/jobs/JOB/owner                     key of the attempt that may run
 FOLDER/jobs/JOB/progress.json             {"done": 40, "total": 100, "saved": 30, "seconds": 8.1, "since": 10}
@@ -11,15 +12,18 @@ FOLDER/jobs/JOB/attempts/N/exit-RANK.json how it ended
 from __future__ import annotations
 
 import json
+import shlex
+import string
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import Attempt, Executor
 from foretrain.backends.supervise import write_whole
+from foretrain.errors import InvalidRequest
 
 _LOG_LINES = 3
 _FEWEST_STEPS = 3
@@ -183,3 +187,73 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+# ---------------------------------------------------------------- what a job runs
+
+
+FIELDS = {
+    "gpus": "GPUs on each node",
+    "nodes": "nodes of the job",
+    "node_type": "type of these nodes",
+    "devices": "numbers of the GPUs on a node, separated by commas",
+    "checkpoint": "path for the job's checkpoints, the same in each attempt",
+    "progress": "path of the file in which the job reports its progress",
+    "job": "name of the job",
+    "attempt": "number of the attempt, from 1",
+    "python": "the Python that runs foretrain",
+}
+"""What may stand in braces in a command."""
+
+
+@dataclass(frozen=True)
+class JobCommand:
+    """A command line with fields in braces, where it runs, and variables of its environment.
+
+    `reports` states that it writes its progress; `retries` of failures without progress are allowed.
+    """
+
+    template: str
+    directory: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    reports: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            words = shlex.split(self.template)
+            named = [name for word in words for _, name, _, _ in string.Formatter().parse(word)]
+        except ValueError as error:
+            raise InvalidRequest(f"command {self.template!r} cannot be read: {error}") from error
+        if not words:
+            raise InvalidRequest("the command is empty; write what the job runs")
+        unknown = [name for name in named if name is not None and name not in FIELDS]
+        if unknown:
+            raise InvalidRequest(
+                f"command {self.template!r} has the unknown field {{{unknown[0]}}}; there are "
+                + ", ".join(f"{{{name}}}" for name in FIELDS)
+            )
+
+    def filled(self, values: Mapping[str, object]) -> list[str]:
+        """The words of the command; a value never becomes several words."""
+        return [word.format_map({"python": sys.executable, **values}) for word in shlex.split(self.template)]
+
+
+def zoo_training(
+    model: str,
+    steps: int,
+    batch: int | None = None,
+    seq_len: int | None = None,
+    image_size: int | None = None,
+    checkpoint_seconds: float = 10.0,
+) -> JobCommand:
+    """Train a zoo model on CPUs, one thread for each GPU, with checkpoints and a report of progress."""
+    if steps < 1:
+        raise InvalidRequest(f"a training of {steps} steps is none; give at least 1")
+    sizes = {"batch": batch, "seq-len": seq_len, "image-size": image_size}
+    given = "".join(f" --{name} {value}" for name, value in sizes.items() if value is not None)
+    return JobCommand(
+        "{python} -m foretrain.backends.trainer "
+        f"{shlex.quote(model)} --steps {steps}{given} --checkpoint-seconds {checkpoint_seconds:g} "
+        "--threads {gpus} --checkpoint {checkpoint} --progress {progress}",
+        reports=True,
+    )

@@ -9,8 +9,8 @@ from pathlib import Path
 from foretrain.backends.answer import RealRun
 from foretrain.backends.attempts import RunOptions
 from foretrain.backends.backend import RealBackend
-from foretrain.backends.commands import JobCommand
 from foretrain.backends.executors._base import connect
+from foretrain.backends.job_files import JobCommand
 from foretrain.backends.records import digest, new_head
 from foretrain.errors import InvalidRequest
 from foretrain.facts.user_data import user_data_dir

@@ -1,15 +1,5 @@
 """How the batch size and the staleness of gradients change the steps that training needs.
 
-Gradient noise: how much more a larger batch gets done in a step, from statistics of the gradients.
-
-With |G|² the squared norm of the mean gradient and σ² the variance of a gradient over `reference` samples, a
-step over `scale` times as many samples does the work of
-
-    gain = (σ² + |G|²) / (σ² / scale + |G|²)
-
-reference steps (A. Qiao et al., "Pollux", OSDI 2021, eq. 7, after T. Johnson et al., "AdaScale SGD", 2020).
-B_crit = reference · σ² / |G|² is the simple noise scale of McCandlish et al., arXiv:1812.06162.
-
 How much training a larger batch costs: epochs to target against batch size, and the critical batch size.
 
     E(B) = a + c B = a (1 + B / B_crit),    steps(B) = E(B) · samples / B
@@ -22,10 +12,8 @@ point from the others.
 
 What stale gradients cost: more steps to the same loss, when workers do not wait for each other.
 
-Of P workers a server waits for the first K gradients of an update. In K-sync the others are thrown away:
-nothing is stale, the batch is K/P of the whole. In K-async they go on, and an update is on average
-τ = P/K - 1 updates old; K = 1 is plain asynchronous training (S. Dutta et al., "Slow and Stale Gradients Can
-Win the Race", AISTATS 2018, section 2).
+Of P workers that do not wait for each other, an update is on average τ = P - 1 updates old (S. Dutta et al.,
+"Slow and Stale Gradients Can Win the Race", AISTATS 2018, section 2).
 
 How many more steps staleness takes depends on the loss and the learning rate. Theory gives its limits: none
 while τ is small against the steps (X. Lian et al., "Asynchronous Parallel Stochastic Gradient for Nonconvex
@@ -45,52 +33,6 @@ from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
 from foretrain.probability import Z90
-
-
-@dataclass(frozen=True)
-class GradientNoise:
-    """Statistics of the gradients of batches of `reference` samples."""
-
-    reference: float
-    squared_norm: float
-    variance: float
-
-    def __post_init__(self) -> None:
-        if not (self.reference > 0 and self.squared_norm >= 0 and self.variance >= 0):
-            raise InvalidRequest("gradient statistics: batch above 0, squared norm and variance at least 0")
-        if self.squared_norm + self.variance == 0:
-            raise InvalidRequest("gradient statistics are all 0: nothing is learnt")
-
-    @property
-    def critical_batch(self) -> float:
-        """B_crit: at this batch half of a perfect gain is left."""
-        return self.reference * self.variance / self.squared_norm if self.squared_norm else float("inf")
-
-    def gain(self, batch: float) -> float:
-        """Reference steps done by one step at `batch`."""
-        scale = batch / self.reference
-        return (self.variance + self.squared_norm) / (self.variance / scale + self.squared_norm)
-
-    def efficiency(self, batch: float) -> float:
-        """Progress of a sample against one in a reference batch: gain / scale."""
-        return self.gain(batch) * self.reference / batch
-
-    def steps(self, batch: float, reference_steps: float) -> float:
-        """Steps at `batch` for what takes `reference_steps` at the reference."""
-        return reference_steps / self.gain(batch)
-
-
-def steps_over_run(progress: Floats, ratios: Floats, reference: float, batch: float, total: float) -> float:
-    """Steps at `batch` for `total` reference steps, noise changing on the way.
-
-    `ratios` are σ²/|G|² (of reference batches) at the progress points, of any one run of the task.
-    """
-    grid = np.linspace(0.0, total, 513)
-    noise = np.interp(0.5 * (grid[1:] + grid[:-1]), progress, ratios)
-    scale = batch / reference
-    gains = (noise + 1) / (noise / scale + 1)
-    return float((np.diff(grid) / gains).sum())
-
 
 _LEAST_SPREAD = 0.01
 _LINE_SHARES = (0.0, 0.5, 1.0)
@@ -190,45 +132,11 @@ def _left_out(sizes: Floats, needed: Floats, line_share: float) -> Floats:
     return np.array(errors)
 
 
-def power_law_epochs(batches: Sequence[float], epochs: Sequence[float], batch: float) -> float:
-    """E = a B^p through the points, in logarithms: the usual rival of the straight line."""
-    slope, start = np.polyfit(np.log(batches), np.log(epochs), 1)
-    return float(np.exp(start + slope * np.log(batch)))
-
-
 KIND = "assumed"
 """What the middle of the penalty rests on: no public measurement here says more."""
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """How many of the workers' gradients an update waits for, and whether late ones are used."""
-
-    workers: int
-    waits_for: int
-    uses_late: bool
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.waits_for <= self.workers:
-            raise InvalidRequest(f"an update cannot wait for {self.waits_for} of {self.workers} workers")
-
-    @property
-    def mean_staleness(self) -> float:
-        """Updates between reading the weights and using the gradient: P/K - 1; 0 if late ones are dropped."""
-        return self.workers / self.waits_for - 1 if self.uses_late else 0.0
-
-    @property
-    def batch_share(self) -> float:
-        """Share of the whole batch in one update."""
-        return self.waits_for / self.workers
-
-
-def staleness_penalty(waiting: Waiting) -> Quantiles:
-    """Factor on the updates to target, against fresh gradients at the same batch an update."""
-    return penalty_of(waiting.mean_staleness)
-
-
 def penalty_of(mean_staleness: float) -> Quantiles:
-    """The same for gradients of a mean age in updates."""
+    """Factor on the updates to target for gradients of a mean age in updates, against fresh ones."""
     most = 1 + mean_staleness
     return Quantiles(1.0, math.sqrt(most), most)

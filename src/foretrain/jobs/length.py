@@ -161,7 +161,7 @@ def length_of(request: LengthOptions) -> Length | None:
         return KnownLength(_exactly(request.epochs), "epochs as given", request.samples, at, growth)
     log = request.forecast
     if log is not None:
-        from foretrain.convergence.from_log import converge
+        from foretrain.convergence.forecast import converge
 
         return length_to_target(converge(log), request.samples, at, growth)
     if isinstance(growth, FittedEpochs) and request.samples is not None:

@@ -2,7 +2,7 @@
 
 - `plan`: enumerate (`machines`) -> evaluate (`table`) -> select (`selection`) -> verify
   (`table`); the answer is `frontier.Frontier`. `migration` and `two_phases` add plans that move once,
-  `job_stream` renting against owning for a stream of jobs, `launch_files` files that start a plan.
+  `rent_or_buy` renting against owning, also for a stream of jobs, `launch_files` files that start a plan.
 - `guide`: networks x hardware x batch sizes.
 - `rent_or_buy`: the break-even of one machine. `speedup`: speed-up against cost.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.facts.offers import Offer
     from foretrain.jobs.configurations import RunConfiguration
     from foretrain.jobs.job import Job
-    from foretrain.planning.job_stream import JobStream
+    from foretrain.planning.rent_or_buy import JobStream
     from foretrain.planning.selection import Reason
     from foretrain.planning.two_phases.phases import PhasePlan
     from foretrain.prediction.answer import Prediction

@@ -55,14 +55,6 @@ class Excluded:
     capacity_bytes: float | None = None
 
 
-@dataclass(frozen=True)
-class Enumeration:
-    """The machines to compare, and the machine types that are excluded."""
-
-    machines: tuple[Machines, ...]
-    excluded: tuple[Excluded, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class MachinesRequest(MachineOptions):
     """Which machines to consider, at their spot price or not.
@@ -92,8 +84,11 @@ class MachinesRequest(MachineOptions):
         return f"{text} with a spot price" if self.spot else text
 
 
-def enumerate_machines(request: MachinesRequest) -> Enumeration:
-    """All machines to compare, each where it is cheapest; an unknown name raises `UnknownName`."""
+def enumerate_machines(request: MachinesRequest) -> tuple[tuple[Machines, ...], tuple[Excluded, ...]]:
+    """All machines to compare, each where it is cheapest, and the machine types that are excluded.
+
+    An unknown name raises `UnknownName`.
+    """
     machines: list[Machines] = []
     excluded: list[Excluded] = []
     for offer in _offers(request):
@@ -109,7 +104,7 @@ def enumerate_machines(request: MachinesRequest) -> Enumeration:
             if len(several) == 1 and 2 * offer.count <= request.max_gpus:
                 reason = "considered as single nodes only: inter-node network unknown (give `network`)"
                 excluded.append(Excluded(_name(offer), reason))
-    return Enumeration(tuple(machines), tuple(excluded))
+    return tuple(machines), tuple(excluded)
 
 
 def contradiction_with_topology(offer: Offer, topology: Topology | None) -> str:

@@ -29,8 +29,8 @@ from foretrain.jobs.length import KnownLength, Length, length_of
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.planning.frontier import Frontier, Plan, TwoPhases
 from foretrain.planning.machines import (
-    Enumeration,
     Excluded,
+    Machines,
     MachinesRequest,
     contradicting_filters,
     enumerate_machines,
@@ -48,7 +48,7 @@ from foretrain.units import format_bytes
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from foretrain.planning.job_stream import JobStream
+    from foretrain.planning.rent_or_buy import JobStream
     from foretrain.prediction.answer import Prediction
 
 Progress = Callable[[str], None]
@@ -119,27 +119,27 @@ class _Verified:
 def plan(request: PlanProblem, progress: Progress = lambda _: None) -> Frontier | Infeasible:
     """Every machine that could run the job, the Pareto front among them, and which to take."""
     progress("reading the offers")
-    enumeration = enumerate_machines(replace(request.machines, spot=request.options.spot))
+    machines, unplanned = enumerate_machines(replace(request.machines, spot=request.options.spot))
     length = _length(request)
-    if not enumeration.machines:
-        return _nothing_to_rent(request, enumeration)
+    if not machines:
+        return _nothing_to_rent(request, unplanned)
     progress("recording the step")
-    space = _space(request, enumeration, length)
+    space = _space(request, machines, length)
     conditions = JobConditions(request.options, request.length.samples)
-    table = evaluate(space, enumeration.machines, conditions, progress)
+    table = evaluate(space, machines, conditions, progress)
     verified = _select_and_verify(request, space, table, conditions, progress)
     if verified.selection is None and request.may_search_layouts:
         assert request.batches.global_batch is not None, "layouts are searched at one global batch"
         layouts = search_layouts(
-            space, enumeration.machines, request.batches.global_batch, request.options.spot, progress
+            space, machines, request.batches.global_batch, request.options.spot, progress
         )
-        table = plan_table(enumeration.machines, layouts, conditions)
+        table = plan_table(machines, layouts, conditions)
         table = replace(table, considered=verified.table.considered)
         shortfalls = verified.table.excluded
         verified = _select_and_verify(request, space, table, conditions, progress)
         if verified.selection is None:
-            return _nothing_fits(request, shortfalls, (*enumeration.excluded, *verified.table.excluded))
-    excluded = (*enumeration.excluded, *verified.table.excluded)
+            return _nothing_fits(request, shortfalls, (*unplanned, *verified.table.excluded))
+    excluded = (*unplanned, *verified.table.excluded)
     if verified.selection is None:
         return _nothing_fits(request, verified.table.excluded, excluded)
     return _frontier(request, verified, verified.selection, length, excluded)
@@ -160,9 +160,9 @@ def _length(request: PlanProblem) -> Length:
     return length
 
 
-def _space(request: PlanProblem, enumeration: Enumeration, length: Length) -> ConfigurationSpace:
+def _space(request: PlanProblem, machines: Iterable[Machines], length: Length) -> ConfigurationSpace:
     workload = request.workload
-    shapes = {each.shape: each.hardware for each in enumeration.machines}
+    shapes = {each.shape: each.hardware for each in machines}
     return configuration_space(
         workload,
         shapes.values(),
@@ -301,7 +301,7 @@ def _stream(request: PlanProblem, reported: Plan, job: Job) -> tuple[JobStream |
     owning = request.owning
     if owning.jobs_per_year is None:
         return None, ()
-    from foretrain.planning.job_stream import JobStreamRequest, rent_or_buy_for_jobs
+    from foretrain.planning.rent_or_buy import JobStreamRequest, rent_or_buy_for_jobs
 
     stream = JobStreamRequest(
         hardware=reported.hardware,
@@ -329,9 +329,9 @@ def _notes(request: PlanProblem, length: Length, job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _nothing_to_rent(request: PlanProblem, enumeration: Enumeration) -> Infeasible:
+def _nothing_to_rent(request: PlanProblem, excluded: Iterable[Excluded]) -> Infeasible:
     """No current offer matches the request, or none that can be planned."""
-    name, listed = request.workload.source.name, _listed(enumeration.excluded)
+    name, listed = request.workload.source.name, _listed(excluded)
     if listed:
         return Infeasible(
             name, "machines that can run it", f"no such offer ({listed})", _alternative(request)

@@ -1,7 +1,5 @@
 """Speed-up, scaling efficiency, and speed-up per fold of cost: is the faster machine worth its price?
 
-    cost = epochs · cost of an epoch          time to accuracy = epochs · time of an epoch
-
 Reference: K. B. Sanghvi, "Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU
 Environment", sections V and VII (the Δ of its figure 7), table I.
 """
@@ -42,13 +40,6 @@ def speedup_per_fold_of_cost(baseline: TimeAndCost, candidate: TimeAndCost) -> f
     return speedup / fold_of_cost
 
 
-def job_by_epochs(epochs: float, epoch: TimeAndCost) -> TimeAndCost:
-    """Time and cost of a job of `epochs` epochs."""
-    if not epochs > 0:
-        raise InvalidRequest(f"`epochs` must be above 0, got {epochs:g}")
-    return TimeAndCost(epochs * epoch.seconds, epochs * epoch.usd)
-
-
 def speedup(one_device_seconds: float, all_devices_seconds: float) -> float:
     """Time on one device over time on all; the reference calls this ratio "scaling efficiency"."""
     if not (one_device_seconds > 0 and all_devices_seconds > 0):
@@ -63,10 +54,3 @@ def scaling_efficiency(one_device_seconds: float, all_devices_seconds: float, de
     if devices < 1:
         raise InvalidRequest(f"scaling needs at least 1 device, got {devices}")
     return speedup(one_device_seconds, all_devices_seconds) / devices
-
-
-def relative_error(predicted: float, actual: float) -> float:
-    """|predicted - actual| / actual: 94 epochs against 25 are 2.76, or 276 %."""
-    if not actual > 0:
-        raise InvalidRequest(f"a relative error needs an actual value above 0, got {actual:g}")
-    return abs(predicted - actual) / actual

@@ -43,7 +43,6 @@ from foretrain.prediction.operators.pricing import (
 from foretrain.probability import Z90
 from foretrain.workloads.graph import Graph, Phase, once_per_graph
 from foretrain.workloads.ops import Kind
-from foretrain.workloads.rules import unknown_names
 
 WAITING = "waiting for launches"
 WHOLE = "whole step"
@@ -228,7 +227,7 @@ def step_estimate(step: PricedStep, synchronised: bool = False) -> StepEstimate:
         device_seconds=float(priced.seconds.sum()),
         host_seconds=float(step.launching.sum()),
         waiting_seconds=waiting,
-        unmodelled=() if step.is_whole else unknown_names(priced.ops),
+        unmodelled=() if step.is_whole else priced.listing.unknown_names,
         modelled_share=1.0 if step.is_whole else modelled_share(priced),
         binding=binding(step),
         basis=step.basis,

@@ -102,7 +102,8 @@ def play(
     streams: Sequence[int], seconds: Sequence[float], after: Sequence[tuple[int, ...]]
 ) -> tuple[list[float], list[float]]:
     """Starts and ends of tasks on numbered streams; a step is played many times before one is shown."""
-    starts, ends = [], []
+    starts: list[float] = []
+    ends: list[float] = []
     free = [0.0] * (max(streams, default=0) + 1)
     for stream, length, others in zip(streams, seconds, after, strict=True):
         start = free[stream]

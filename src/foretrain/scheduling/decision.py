@@ -189,6 +189,8 @@ def _fixed_violations(
 
 def place_loads(state: State, decision: Decision) -> dict[int, NodeLoad]:
     """The load of each node that is on; decisions that break the rules of `violations` are not accepted."""
+    # First loads that stay as they are, then those with jobs in common, most GPUs first: as few jobs as
+    # possible move. What is left takes any node, one of its type that is on before one that is off.
     same = unchanged_nodes(state, decision.loads)
     result = {node: decision.loads[position] for position, node in same.items()}
     changed = [load for position, load in enumerate(decision.loads) if position not in same]

@@ -16,7 +16,7 @@ from typing import Any
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.estimates import Quantiles
-from foretrain.scheduling.decision import Decision, place_loads, violations
+from foretrain.scheduling.decision import Decision, nodes_by_job, place_loads, violations
 from foretrain.scheduling.loop import EventKind, InvalidDecision, LoopTurn, Policy, drive
 from foretrain.scheduling.policies import policies
 from foretrain.scheduling.problem import Configuration
@@ -34,14 +34,6 @@ class JobCourse:
     execution_usd: float
     tardiness_usd: float
     started_by: str = ""
-
-
-@dataclass(frozen=True)
-class Course:
-    """One course of events from the present on."""
-
-    jobs: Mapping[str, JobCourse]
-    total_usd: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,21 +140,18 @@ def schedule(
     broken = violations(state, decision)
     if broken:
         raise InvalidDecision(f"policy {policy.name!r} made an invalid decision: {'; '.join(broken)}")
-    middle = _course(state, decision, policy, Disturbances(price_changes=price_changes))
+    middle, total_usd = _course(state, decision, policy, Disturbances(price_changes=price_changes))
     drawn = [
         _course(
             state,
             decision,
             policy,
             Disturbances(seed=number, prediction_error=True, price_changes=price_changes),
-        )
+        )[0]
         for number in range(seed, seed + (0 if _is_exact(state) else draws))
     ]
     loads = place_loads(state, decision)
-    where: dict[str, tuple[int, ...]] = {}
-    for node in sorted(loads):
-        for name, _ in loads[node].shares:
-            where[name] = (*where.get(name, ()), node)
+    where = nodes_by_job(loads)
     chosen = decision.configurations()
     jobs = tuple(
         _forecast(name, state, decision, chosen.get(name), where.get(name, ()), middle, drawn)
@@ -174,7 +163,7 @@ def schedule(
         decision=decision,
         nodes={node: (loads[node].node_type, loads[node].shares) for node in sorted(loads)},
         jobs=jobs,
-        total_usd=middle.total_usd,
+        total_usd=total_usd,
         unfit={},
         notes=decision.notes,
     )
@@ -196,6 +185,10 @@ def what_if(before: Schedule, after: Schedule, job: str) -> ScheduleWhatIf:
 
 def _is_exact(state: State) -> bool:
     return all(each.job.spread.p10 == each.job.spread.p90 for each in state.jobs.values())
+
+
+Course = tuple[Mapping[str, JobCourse], float]
+"""One course of events from the present on: its jobs, and what it costs in all."""
 
 
 def _course(state: State, decision: Decision, policy: Policy, disturbances: Disturbances) -> Course:
@@ -223,7 +216,7 @@ def _course(state: State, decision: Decision, policy: Policy, disturbances: Dist
         end = math.inf if each.finish_seconds is None else each.finish_seconds
         jobs[name] = JobCourse(start, end, each.execution_usd, each.tardiness_usd, event)
     late = sum(each.tardiness_usd for each in jobs.values())
-    return Course(jobs, outcome.execution_usd + late)
+    return jobs, outcome.execution_usd + late
 
 
 def _with_drawn_paces(state: State, disturbances: Disturbances) -> State:
@@ -249,12 +242,12 @@ def _forecast(
     decision: Decision,
     configuration: Configuration | None,
     nodes: tuple[int, ...],
-    middle: Course,
-    drawn: list[Course],
+    middle: Mapping[str, JobCourse],
+    drawn: list[Mapping[str, JobCourse]],
 ) -> JobForecast:
     job = state.jobs[name].job
-    own = middle.jobs[name]
-    courses = [course.jobs[name] for course in drawn] or [own]
+    own = middle[name]
+    courses = [course[name] for course in drawn] or [own]
     return JobForecast(
         job=name,
         runs=configuration is not None,

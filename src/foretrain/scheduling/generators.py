@@ -1,4 +1,4 @@
-"""Random scheduling problems by seed, as in the published studies: `families` names them.
+"""Scheduling problems of published studies: random ones by seed (`families`), and the replay of a trace.
 
     problem = families()["exponential"].problem(nodes=5, seed=1)
 
@@ -8,20 +8,40 @@
 
 Utilisation is the share of the fleet's GPUs that jobs keep busy at their most efficient width: low 0.3,
 high 1.1, mixed alternates between 0.3 and 1.0.
+
+The public Philly trace (`trace_problem`) has `timestamp`, `duration` and `num_gpus` of each job of a
+production cluster, and neither models, deadlines nor what a second of lateness costs. The mapping to a
+problem:
+
+- submission: `timestamp`, counted from the first one.
+- time: `duration` on `num_gpus` GPUs of the reference GPU. Up to a whole node a job may run on fewer or more
+  GPUs; the ratio of times is that of a job of Ardagna's table, chosen by the GPU time of the trace's job:
+  below 1 h alexnet (JJ4), below 10 h deepspeech2 (JJ1), below 100 h vgg19 (JJ2), else resnet50 (JJ5). Four
+  classes by GPU time are those of Pollux (Qiao et al., OSDI 2021); which model stands for each is our choice.
+  These models scale badly, so a job never gets much faster than it was.
+- jobs on more GPUs than a node has span the whole nodes they need, at the trace's duration alone.
+- deadline and weight: drawn by seed as in the generated families.
+
+Jobs are read and drawn in order of submission.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from datetime import datetime
+from functools import cache, lru_cache
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 
-from foretrain.errors import InvalidRequest
+from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.offers import shipped_offers
 from foretrain.registry import Registry
@@ -35,27 +55,21 @@ from foretrain.scheduling.problem import (
     SubmittedJob,
     elastic,
 )
+from foretrain.units import HOUR
 
 # ---------------------------------------------------------------- when jobs are submitted
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What the jobs of a problem ask of a fleet: the least GPU-seconds of each, in order of submission.
-
-    The least GPU-seconds are those of the configuration with the fewest, usually one GPU.
-    """
-
-    gpu_seconds: tuple[float, ...]
-    fleet: Fleet
 
 
 class Arrivals(ABC):
     """Draws the times between submissions."""
 
     @abstractmethod
-    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
-        """Seconds before each submission."""
+    def gaps(self, gpu_seconds: Sequence[float], fleet: Fleet, random: Generator) -> Sequence[float]:
+        """Seconds before each submission.
+
+        `gpu_seconds` are the least of each job, in order of submission: those of the configuration with the
+        fewest, usually one GPU.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +78,14 @@ class PoissonGaps(Arrivals):
 
     mean_seconds: float
 
-    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+    def gaps(
+        self,
+        gpu_seconds: Sequence[float],
+        fleet: Fleet,  # noqa: ARG002
+        random: Generator,
+    ) -> Sequence[float]:
         """Independent of jobs and fleet."""
-        return [float(each) for each in random.poisson(self.mean_seconds, len(demand.gpu_seconds))]
+        return [float(each) for each in random.poisson(self.mean_seconds, len(gpu_seconds))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +94,10 @@ class ExponentialGaps(Arrivals):
 
     node_seconds: float
 
-    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+    def gaps(self, gpu_seconds: Sequence[float], fleet: Fleet, random: Generator) -> Sequence[float]:
         """More nodes, more jobs per hour."""
-        mean = self.node_seconds / demand.fleet.nodes
-        return [float(each) for each in random.exponential(mean, len(demand.gpu_seconds))]
+        mean = self.node_seconds / fleet.nodes
+        return [float(each) for each in random.exponential(mean, len(gpu_seconds))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +114,12 @@ class UtilisationGaps(Arrivals):
 
     shares: tuple[float, ...]
 
-    def gaps(self, demand: Demand, random: np.random.Generator) -> Sequence[float]:
+    def gaps(self, gpu_seconds: Sequence[float], fleet: Fleet, random: Generator) -> Sequence[float]:
         """Blocks of jobs, each with its own mean."""
-        mean_work = sum(demand.gpu_seconds) / max(1, len(demand.gpu_seconds))
-        unit = random.exponential(1.0, len(demand.gpu_seconds))
+        mean_work = sum(gpu_seconds) / max(1, len(gpu_seconds))
+        unit = random.exponential(1.0, len(gpu_seconds))
         return [
-            float(draw) * mean_work / (self._share(position, demand.fleet.nodes) * demand.fleet.most_gpus)
+            float(draw) * mean_work / (self._share(position, fleet.nodes) * fleet.most_gpus)
             for position, draw in enumerate(unit)
         ]
 
@@ -138,7 +157,7 @@ class JobKind(ABC):
     """Draws the times of jobs."""
 
     @abstractmethod
-    def draw(self, random: np.random.Generator) -> Times:
+    def draw(self, random: Generator) -> Times:
         """The times of one job."""
 
 
@@ -152,7 +171,7 @@ class TableJobs(JobKind):
 
     factors: tuple[float, float]
 
-    def draw(self, random: np.random.Generator) -> Times:
+    def draw(self, random: Generator) -> Times:
         """Any job of the table with the same probability."""
         name = JOB_TABLE[int(random.integers(len(JOB_TABLE)))]
         factor = float(random.uniform(*self.factors))
@@ -174,7 +193,7 @@ class AmdahlJobs(JobKind):
     m60_over_k80: tuple[float, float] = (0.8, 1.25)
     most_gpus: int = 8
 
-    def draw(self, random: np.random.Generator) -> Times:
+    def draw(self, random: Generator) -> Times:
         """Times on K80 and M60."""
         one = float(random.uniform(*self.one_gpu_seconds))
         serial = float(random.uniform(*self.serial_shares))
@@ -289,8 +308,8 @@ class ProblemFamily:
         random = np.random.default_rng([seed, nodes, *self.name.encode()])
         fleet = self.fleet(nodes)
         times = [self.jobs.draw(random) for _ in range(round(nodes * jobs_per_node))]
-        demand = Demand(tuple(_least_gpu_seconds(each, fleet) for each in times), fleet)
-        submissions = np.cumsum(self.arrivals.gaps(demand, random))
+        gpu_seconds = [_least_gpu_seconds(each, fleet) for each in times]
+        submissions = np.cumsum(self.arrivals.gaps(gpu_seconds, fleet, random))
         return Problem(
             tuple(
                 _job(number, each, float(submission), fleet, random)
@@ -300,7 +319,7 @@ class ProblemFamily:
         )
 
 
-def _job(number: int, times: Times, submit: float, fleet: Fleet, random: np.random.Generator) -> SubmittedJob:
+def _job(number: int, times: Times, submit: float, fleet: Fleet, random: Generator) -> SubmittedJob:
     seconds = times.on(fleet)
     return SubmittedJob(
         name=f"{number:04d}-{times.name}",
@@ -349,3 +368,114 @@ def families() -> Registry[ProblemFamily]:
     known = tuple(_families())
     hint = f"Known: {', '.join(each.name for each in known)}"
     return Registry("family of problems", known, name=lambda each: each.name, hint=hint)
+
+
+# ---------------------------------------------------------------- replay of the public philly trace
+
+
+COLUMNS = ("timestamp", "duration", "num_gpus")
+REFERENCE_GPU = "gtx1080ti"
+_CLASSES = ((HOUR, "JJ4"), (10 * HOUR, "JJ1"), (100 * HOUR, "JJ2"), (math.inf, "JJ5"))
+_NODES = 311
+"""Nodes of eight GPUs for the 2,490 GPUs of the trace's cluster (Jeon et al., USENIX ATC 2019)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A job of the trace."""
+
+    submitted: datetime
+    seconds: float
+    gpus: int
+
+
+def trace_fleet(nodes: int | None = None) -> Fleet:
+    """An owned cluster of nodes with eight GTX 1080 Ti (in-house server 2 of `study_types`)."""
+    node_type = study_types()["server-2"]
+    return Fleet({node_type.name: node_type}, (NodeGroup(nodes or _NODES, (node_type.name,)),))
+
+
+def trace_problem(file: Path, fleet: Fleet, seed: int = 0, most_jobs: int | None = None) -> Problem:
+    """The jobs of a trace on a fleet; the first `most_jobs` of them by submission, if given."""
+    rows = sorted(read_trace(file), key=lambda row: row.submitted)[:most_jobs]
+    random = np.random.default_rng(seed)
+    slack = random.uniform(*SLACK, len(rows)).tolist()
+    weights = random.uniform(*WEIGHT_USD_PER_SECOND, len(rows)).tolist()
+    start = rows[0].submitted if rows else None
+    jobs = []
+    for number, (row, factor, weight) in enumerate(zip(rows, slack, weights, strict=True), 1):
+        seconds = {
+            configuration: row.seconds * ratio
+            for configuration, ratio in _ratios(_kind(row), row.gpus, tuple(fleet.types.values())).items()
+        }
+        assert start is not None
+        submit = (row.submitted - start).total_seconds()
+        jobs.append(
+            SubmittedJob(
+                name=f"{number:05d}",
+                submit_seconds=submit,
+                deadline_seconds=submit + factor * min(seconds.values(), default=row.seconds),
+                weight_usd_per_second=weight,
+                seconds=seconds,
+            )
+        )
+    return Problem(tuple(jobs), fleet)
+
+
+def read_trace(file: Path) -> Iterator[TraceRow]:
+    """The rows of a trace, `.csv` or `.csv.gz`; a malformed one raises `InvalidData` with the row."""
+    opened = gzip.open if file.suffix == ".gz" else open
+    try:
+        with opened(file, "rt", encoding="utf-8", newline="") as stream:
+            lines = csv.DictReader(stream)
+            missing = [name for name in COLUMNS if name not in (lines.fieldnames or ())]
+            if missing:
+                raise InvalidData(str(file), f"lacks the column {', '.join(missing)}", 1)
+            for line in lines:
+                yield _row(file, lines.line_num, line)
+    except FileNotFoundError:
+        raise MissingData(
+            f"there is no file {str(file)!r}; give a .csv or .csv.gz of {','.join(COLUMNS)}"
+        ) from None
+    except IsADirectoryError:
+        raise InvalidRequest(f"{str(file)!r} is a folder; name a CSV file") from None
+    except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
+        raise InvalidData(str(file), f"is not a CSV file: {error}") from error
+
+
+def _row(file: Path, number: int, line: Mapping[str, str]) -> TraceRow:
+    try:
+        row = TraceRow(
+            datetime.fromisoformat(line["timestamp"]), float(line["duration"]), int(line["num_gpus"])
+        )
+    except (ValueError, TypeError) as error:
+        raise InvalidData(str(file), f"cannot be read: {error}", number) from error
+    if not (math.isfinite(row.seconds) and row.seconds > 0 and row.gpus > 0):
+        raise InvalidData(
+            str(file), f"lasts {row.seconds} s on {row.gpus} GPUs; both must be above 0", number
+        )
+    return row
+
+
+def _kind(row: TraceRow) -> str:
+    """The job of Ardagna's table whose scaling stands for this one."""
+    return next(kind for most, kind in _CLASSES if row.gpus * row.seconds < most)
+
+
+@lru_cache(maxsize=4096)
+def _ratios(kind: str, gpus: int, types: tuple[NodeType, ...]) -> dict[Configuration, float]:
+    """Times relative to the trace's duration. Equal jobs share their configurations, which saves memory."""
+    table = table_times()[kind].seconds
+    ratios: dict[Configuration, float] = {}
+    for node in types:
+        if gpus > node.gpus:
+            ratios[Configuration(node.name, node.gpus, math.ceil(gpus / node.gpus))] = 1.0
+            continue
+        base = table.get((REFERENCE_GPU, gpus))
+        for count in range(1, node.gpus + 1):
+            seconds = table.get((node.gpu, count))
+            if count == gpus and (base is None or seconds is None):
+                ratios[Configuration(node.name, count)] = 1.0
+            elif base is not None and seconds is not None:
+                ratios[Configuration(node.name, count)] = seconds / base
+    return ratios

@@ -24,6 +24,7 @@ from foretrain.scheduling.state import JobState, State
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+# A job is looked at with the places of few fleets at once: prices change, and `auto` prices GPUs in two ways.
 _MOST_TABLES = 4
 _TRADE_OFFS = tuple(
     (money, nodes, time)
@@ -57,6 +58,8 @@ def options_of(state: State, job: JobState, roomy: bool = False) -> list[JobOpti
     node others can join, and `Packing.shrink` takes the smaller type again where none did.
     """
     running = None if job.running is None else job.running.configuration
+    # Every policy asks this of every job at every event: what does not depend on the configuration is
+    # computed once, which is why the arithmetic of `JobState.seconds_left` stands here again.
     left, again = job.left(state.now) * job.pace, job.overhead_seconds(_ELSEWHERE)
     options = []
     for configuration, full_seconds, usd, node_usd, is_roomy in _admissible(state, job):

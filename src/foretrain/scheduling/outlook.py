@@ -426,6 +426,7 @@ def prices_of(
             best, best_dual = prices, dual
         scale = scale or cost / max(float(demand.sum()), 1e-9)
         excess = np.where(limited, demand / room - 1.0, 0.0)
+        # Steps that shrink like 1/step: their sum is infinite, so any price can be reached from the floor.
         move = scale / (1.0 + step / 8.0)
         prices = np.maximum(floor, prices + move * np.clip(excess, -1.0, 1.0))
         # Subgradient steps circle around the optimum; the mean of the later half is often nearer to it.

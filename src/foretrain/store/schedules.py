@@ -6,7 +6,7 @@ process that dies leaves either all of a change or nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -133,8 +133,3 @@ def open_schedules(url: str | None = None) -> ScheduleStore:
 
 def _rows(connection: Connection, wanted: Any) -> tuple[dict[str, Any], ...]:
     return tuple(dict(row) for row in connection.execute(wanted).mappings())
-
-
-def latest_position(rows: Iterable[Row]) -> int:
-    """The position after the last row."""
-    return max((row["position"] for row in rows), default=-1) + 1

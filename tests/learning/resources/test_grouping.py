@@ -5,7 +5,7 @@ import pytest
 from tests.support.small_models import graph
 
 from foretrain.errors import InvalidRequest
-from foretrain.learning.resources.grouping import group, nodes_in_proportion
+from foretrain.learning.resources.inputs import group, nodes_in_proportion
 from foretrain.workloads.graph import Nature
 
 

@@ -15,7 +15,6 @@ from foretrain.learning.scaling.configurations import (
     parse_placement,
 )
 from foretrain.learning.scaling.fitting import (
-    P90,
     Prior,
     fit,
     form_prior,
@@ -27,6 +26,7 @@ from foretrain.learning.scaling.fitting import (
 )
 from foretrain.learning.scaling.forms import FORMS, LEVEL_DEVIATION, Form, form
 from foretrain.prediction.operators.listing import Floats
+from foretrain.probability import Z90
 
 BATCHES = (8, 32, 128)
 GRID = tuple(
@@ -80,7 +80,7 @@ def test_the_interval_is_that_of_a_straight_line() -> None:
     assert fitted.values == pytest.approx([0.0], abs=1e-6)
     assert fitted.deviations(columns(places, 32)) == pytest.approx(0.1 * math.sqrt(1 + 1 / 4), rel=1e-3)
     (quantiles,) = step_seconds(fitted, places[:1], 32)
-    assert math.log(quantiles.p90) == pytest.approx(P90 * 0.1 * math.sqrt(1.25), rel=1e-3)
+    assert math.log(quantiles.p90) == pytest.approx(Z90 * 0.1 * math.sqrt(1.25), rel=1e-3)
 
 
 def test_timings_that_no_parameters_explain_widen_the_interval() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.learning.user_calibration.fitting import fit_constants, fit_workers
-from foretrain.learning.user_calibration.samples import Interval, RunSample
+from foretrain.learning.user_calibration.samples import RunSample
 from foretrain.prediction.step.cpu_workers import (
     DDP,
     FSDP,
@@ -23,6 +24,7 @@ from foretrain.prediction.step.cpu_workers import (
     prior,
     worker_time,
 )
+from foretrain.store.runs import PredictionMade
 
 MODELS = tuple(f"model{number}" for number in range(8))
 MBIT = 1e6 / 8
@@ -75,7 +77,20 @@ def steps() -> list[tuple[str, WorkerStep]]:
     return listed
 
 
-def measured(noise: float = 0.0, before: Interval | None = None) -> list[RunSample]:
+def prediction(p10: float, p50: float, p90: float) -> PredictionMade:
+    return PredictionMade(
+        made_at=datetime(2026, 1, 1, tzinfo=UTC),
+        version="1",
+        knowledge="",
+        p10_seconds=p10,
+        p50_seconds=p50,
+        p90_seconds=p90,
+        memory_bytes=None,
+        answer={},
+    )
+
+
+def measured(noise: float = 0.0, before: PredictionMade | None = None) -> list[RunSample]:
     """Runs on the true machine."""
     random = np.random.default_rng(3)
     return [
@@ -128,7 +143,7 @@ def test_one_wild_run_moves_little() -> None:
 
 def test_errors_before_are_those_of_the_stored_predictions() -> None:
     samples = measured()
-    known = [replace(each, before=Interval(0.0, 2 * each.measured_seconds, 1e9)) for each in samples]
+    known = [replace(each, before=prediction(0.0, 2 * each.measured_seconds, 1e9)) for each in samples]
     fit = fit_workers(known)
     assert fit.before is not None
     assert fit.before.mean == pytest.approx(1.0)

@@ -117,11 +117,6 @@ def _calibration() -> Mapping[str, Any]:
     return raw
 
 
-def known_clusters() -> tuple[str, ...]:
-    """Clusters whose jobs the shipped calibration has learned from."""
-    return tuple(name for learned in _calibration()["forms"].values() for name in learned["clusters"])
-
-
 @dataclass(frozen=True, eq=False)
 class Prior:
     """A normal distribution of a form's parameters, and the deviation of timings from it, in logarithms.

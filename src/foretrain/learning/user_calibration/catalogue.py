@@ -70,6 +70,37 @@ def device_name(device_id: str) -> str:
     return known[device_id].name if device_id in known else device_id
 
 
+def _calibration(
+    kind: str,
+    device_id: str,
+    *,
+    software: Mapping[str, str],
+    fitted_on: Mapping[str, Any],
+    samples: int,
+    spread: float,
+    content: Mapping[str, Any],
+    created_on: str | None = None,
+) -> CalibrationFile:
+    """A calibration of a device, made today if nothing else is given."""
+    return CalibrationFile(
+        name=name_of(kind, device_id),
+        kind=kind,
+        device=device_id,
+        device_name=device_name(device_id),
+        created_on=created_on or date.today().isoformat(),
+        foretrain=version(),
+        software=software,
+        fitted_on=fitted_on,
+        samples=samples,
+        residual_spread=min(spread, _LARGEST_SPREAD),
+        content=content,
+    )
+
+
+def _software(versions: Mapping[str, str]) -> dict[str, str]:
+    return {"python": platform.python_version(), "numpy": np.__version__, **versions}
+
+
 def keep_workers(fit: WorkerFit, device_id: str, versions: Mapping[str, str]) -> CalibrationFile:
     """Store the constants of a machine that were fitted to runs."""
     fitted_on = {"runs": fit.samples, "models": list(fit.models), "held out": list(fit.held_out_models)}
@@ -86,17 +117,13 @@ def keep_constants(
     spread: float,
 ) -> CalibrationFile:
     """Store constants of a machine with what they were fitted on."""
-    calibration = CalibrationFile(
-        name=name_of(WORKERS, device_id),
-        kind=WORKERS,
-        device=device_id,
-        device_name=device_name(device_id),
-        created_on=date.today().isoformat(),
-        foretrain=version(),
-        software={"python": platform.python_version(), "numpy": np.__version__, **versions},
+    calibration = _calibration(
+        WORKERS,
+        device_id,
+        software=_software(versions),
         fitted_on=fitted_on,
         samples=samples,
-        residual_spread=min(spread, _LARGEST_SPREAD),
+        spread=spread,
         content={
             "constants": asdict(known.constants),
             "cores": known.cores,
@@ -119,17 +146,13 @@ def keep_profile(profile: ProfiledModel, device_id: str, versions: Mapping[str, 
         if (each.model, each.batch) != (profile.model, profile.batch)
     ]  # fmt: skip
     profiles = [*others, profile]
-    calibration = CalibrationFile(
-        name=name_of(KINDS_OF_OPERATORS, device_id),
-        kind=KINDS_OF_OPERATORS,
-        device=device_id,
-        device_name=device_name(device_id),
-        created_on=date.today().isoformat(),
-        foretrain=version(),
-        software={"python": platform.python_version(), "numpy": np.__version__, **versions},
+    calibration = _calibration(
+        KINDS_OF_OPERATORS,
+        device_id,
+        software=_software(versions),
         fitted_on={"profiles": [f"{each.model}, batch {each.batch}" for each in profiles]},
         samples=sum(len(each.kinds) for each in profiles),
-        residual_spread=min(_profile_spread(profiles), _LARGEST_SPREAD),
+        spread=_profile_spread(profiles),
         content={"profiles": [asdict(each) for each in profiles]},
     )
     keep_calibration(calibration)
@@ -265,17 +288,14 @@ def _of_operators(known: CpuCalibration) -> CalibrationFile:
     fits = known.families.values()
     cases = [fit.cases for fit in fits]
     widths = [math.log(max(fit.p90, 1e-9) / max(fit.p10, 1e-9)) / (2 * Z90) for fit in fits]
-    return CalibrationFile(
-        name=name_of(OPERATORS, known.device_id),
-        kind=OPERATORS,
-        device=known.device_id,
-        device_name=device_name(known.device_id),
+    return _calibration(
+        OPERATORS,
+        known.device_id,
         created_on=known.measured_on,
-        foretrain=version(),
         software=known.software,
         fitted_on={"micro-benchmarks": sum(cases), "threads": known.threads},
         samples=sum(cases),
-        residual_spread=min(float(np.average(widths, weights=cases)), _LARGEST_SPREAD),
+        spread=float(np.average(widths, weights=cases)),
         content=asdict(known),
     )
 
@@ -283,16 +303,13 @@ def _of_operators(known: CpuCalibration) -> CalibrationFile:
 def _of_timings(device_id: str, steps: list[MeasuredStep]) -> CalibrationFile:
     ratios = [step.log_ratio for step in steps]
     changed = datetime.fromtimestamp(measurements_file().stat().st_mtime, UTC)
-    return CalibrationFile(
-        name=name_of(TIMINGS, device_id),
-        kind=TIMINGS,
-        device=device_id,
-        device_name=device_name(device_id),
+    return _calibration(
+        TIMINGS,
+        device_id,
         created_on=changed.date().isoformat(),
-        foretrain=version(),
         software={},
         fitted_on={"models": sorted({step.configuration.model for step in steps})},
         samples=len(steps),
-        residual_spread=min(stdev(ratios), _LARGEST_SPREAD) if len(ratios) > 1 else 0.0,
+        spread=stdev(ratios) if len(ratios) > 1 else 0.0,
         content={"steps": [asdict(step) for step in steps]},
     )

@@ -214,8 +214,8 @@ def _before(samples: Sequence[RunSample]) -> FitAccuracy | None:
     made = [(sample.measured_seconds, sample.before) for sample in samples if sample.before is not None]
     if not made:
         return None
-    off = [math.log(measured / before.p50) for measured, before in made]
-    return _summary(off, [before.p10 <= measured <= before.p90 for measured, before in made])
+    off = [math.log(measured / before.p50_seconds) for measured, before in made]
+    return _summary(off, [before.p10_seconds <= measured <= before.p90_seconds for measured, before in made])
 
 
 def _summary(off: Sequence[float], inside: Sequence[bool]) -> FitAccuracy:

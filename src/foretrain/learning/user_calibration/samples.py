@@ -19,7 +19,7 @@ from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.scenario import default_batch, step_context
 from foretrain.prediction.step.cpu_workers import WorkerStep, prior, worker_time
 from foretrain.prediction.strategies.strategy import layout_of
-from foretrain.store.runs import Run, Status
+from foretrain.store.runs import PredictionMade, Run, Status
 from foretrain.units import format_duration
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
@@ -35,15 +35,6 @@ _WITHIN = 4.0
 """A unit is named if it brings the time within this factor of the prediction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A prediction of a step made before its run."""
-
-    p10: float
-    p50: float
-    p90: float
-
-
 @dataclass(frozen=True)
 class RunSample:
     """A run: model and device, the measured step, what its time depends on, and its earlier prediction."""
@@ -54,7 +45,7 @@ class RunSample:
     key: str
     measured_seconds: float
     step: WorkerStep
-    before: Interval | None = None
+    before: PredictionMade | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +83,6 @@ def sample_of(run: Run) -> RunSample:
         raise InvalidRequest(f"its setting has {', '.join(sorted(unknown))}, which fits do not consider")
     step, model, device, batch = _describe_setting(setting, run.environment.cores)
     check_plausible(run.summary.seconds, worker_time(step, prior().constants).seconds, "the measured step")
-    made = run.prediction
     return RunSample(
         id=run.id,
         model=model,
@@ -100,7 +90,7 @@ def sample_of(run: Run) -> RunSample:
         key=setting_key(model, batch, step),
         measured_seconds=run.summary.seconds,
         step=step,
-        before=None if made is None else Interval(made.p10_seconds, made.p50_seconds, made.p90_seconds),
+        before=run.prediction,
     )
 
 

@@ -54,6 +54,8 @@ _ACCUMULATE = "AccumulateGrad"
 
 Key = tuple[Phase, Kind, str]
 """Phase, kind of operator and path of the layer."""
+_Place = tuple[Phase, str]
+"""Phase and path of the layer."""
 
 
 @dataclass(frozen=True)
@@ -79,34 +81,21 @@ def measured_operators(trace: KinetoTrace, graph: Graph) -> MeasuredOperators:
     attribution = _Attribution(trace, graph)
     steps = [attribution.step(*window) for window in windows[dropped:]]
     totals = [(end - start) * 1e-6 for start, end in windows[dropped:]]
-    keys = {key for step in steps for key in step.seconds}
-    seconds = {key: median([step.seconds.get(key, 0.0) for step in steps]) for key in keys}
+    keys = {key for taken, _, _ in steps for key in taken}
+    seconds = {key: median([taken.get(key, 0.0) for taken, _, _ in steps]) for key in keys}
     if not any(seconds.values()):
         what = "kernels linked to its operators" if trace.has_kernels else "operators inside its steps"
         raise InvalidData(trace.file, f"has no {what}; profile whole steps with CPU and GPU activities")
-    busy = [step.busy_seconds for step in steps]
+    busy = [busy for _, _, busy in steps]
     return MeasuredOperators(
         steps=len(steps),
         dropped_steps=dropped,
         step_seconds=median(totals),
         idle_seconds=median([max(0.0, total - used) for total, used in zip(totals, busy, strict=True)]),
         seconds=seconds,
-        calls={key: round(median([step.calls.get(key, 0) for step in steps])) for key in keys},
+        calls={key: round(median([calls.get(key, 0) for _, calls, _ in steps])) for key in keys},
         unlinked_kernels=trace.unlinked_kernels,
     )
-
-
-@dataclass(frozen=True)
-class _Context:
-    phase: Phase
-    layer: str
-
-
-@dataclass(frozen=True)
-class _Step:
-    seconds: Mapping[Key, float]
-    calls: Mapping[Key, int]
-    busy_seconds: float
 
 
 class _Attribution:
@@ -118,47 +107,47 @@ class _Attribution:
         self._layers = _Layers(graph)
         self._layer_of_sequence: dict[int, str] = {}
 
-    def step(self, start: float, end: float) -> _Step:
-        """Seconds of the operators that start within a window."""
+    def step(self, start: float, end: float) -> tuple[Mapping[Key, float], Mapping[Key, int], float]:
+        """Seconds and calls of the operators that start within a window, and the seconds any of them ran."""
         seconds: dict[Key, float] = defaultdict(float)
         calls: dict[Key, int] = defaultdict(int)
         intervals: list[tuple[float, float]] = []
         for root in self._trace.roots:
             if root.event.end <= start or root.event.start >= end:
                 continue
-            for node, context in self._units(root, _Context(Phase.FORWARD, ""), start, end):
-                shares = self._shares(node, context)
-                for kind, taken in shares.items():
-                    key = (context.phase, kind, context.layer)
+            for node, (phase, layer) in self._units(root, (Phase.FORWARD, ""), start, end):
+                for kind, taken in self._shares(node, (phase, layer)).items():
+                    key = (phase, kind, layer)
                     seconds[key] += taken
                     calls[key] += 1
                 intervals += self._intervals(node)
-        return _Step(seconds, calls, _union_seconds(intervals))
+        return seconds, calls, _union_seconds(intervals)
 
     def _units(
-        self, node: CallNode, context: _Context, start: float, end: float
-    ) -> Iterator[tuple[CallNode, _Context]]:
+        self, node: CallNode, place: _Place, start: float, end: float
+    ) -> Iterator[tuple[CallNode, _Place]]:
         """The outermost operators of a tree that start within a window, with their phase and layer."""
         event = node.event
-        context = self._inside(event, context)
+        place = self._inside(event, place)
         is_wrapper = event.category != OPERATOR or event.name.startswith((STEP, UPDATE, ZERO_GRADIENTS))
         if not is_wrapper and event.start >= start and event.start < end:
-            if context.phase is Phase.FORWARD:
-                self._note_sequences(node, context.layer)
-            yield node, context
+            phase, layer = place
+            if phase is Phase.FORWARD:
+                self._note_sequences(node, layer)
+            yield node, place
             return
         for child in node.children:
-            yield from self._units(child, context, start, end)
+            yield from self._units(child, place, start, end)
 
-    def _inside(self, event: TraceEvent, context: _Context) -> _Context:
+    def _inside(self, event: TraceEvent, place: _Place) -> _Place:
         """Phase and layer of what is nested in an event."""
         if event.name.startswith((UPDATE, ZERO_GRADIENTS)):
-            return _Context(Phase.OPTIMIZER, "")
+            return Phase.OPTIMIZER, ""
         if event.name.startswith(BACKWARD):
             layer = self._layer_of_sequence.get(event.sequence, "") if event.sequence is not None else ""
-            return _Context(Phase.BACKWARD, layer)
+            return Phase.BACKWARD, layer
         named = self._layers.of(event)
-        return context if named is None else _Context(context.phase, named)
+        return place if named is None else (place[0], named)
 
     def _note_sequences(self, node: CallNode, layer: str) -> None:
         """Remember the layer of sequence numbers: an operator without a gradient passes its number on."""
@@ -166,16 +155,16 @@ class _Attribution:
             if inner.event.sequence is not None:
                 self._layer_of_sequence[inner.event.sequence] = layer
 
-    def _shares(self, node: CallNode, context: _Context) -> dict[Kind, float]:
+    def _shares(self, node: CallNode, place: _Place) -> dict[Kind, float]:
         """The seconds of an operator by kind."""
-        if context.phase is Phase.OPTIMIZER:
+        if place[0] is Phase.OPTIMIZER:
             return {Kind.OPTIMIZER: self._seconds(node)}
-        kind = self._kinds.of(node.event.name, context)
+        kind = self._kinds.of(node.event.name, place)
         if kind is not None and kind is not Kind.VIEW:
             return {kind: self._seconds(node)}
         parts: dict[Kind, float] = defaultdict(float)
         for child in node.children:
-            for inner, seconds in self._shares(child, context).items():
+            for inner, seconds in self._shares(child, place).items():
                 parts[inner] += seconds
         return self._with_own_seconds(node, kind, parts)
 
@@ -227,13 +216,13 @@ class _GraphKinds:
                     self._known.setdefault((name, *where), op.work.kind)
         self._has_attention = Kind.ATTENTION in self._known.values()
 
-    def of(self, full_name: str, context: _Context) -> Kind | None:
+    def of(self, full_name: str, place: _Place) -> Kind | None:
         """The kind of an operator of a trace; None if only its parts have one."""
         namespace, _, name = full_name.partition("::")
         if namespace not in ("aten", "torchvision", "foretrain"):
             return None
         for candidate in dict.fromkeys((name, name.rstrip("_"))):
-            for where in ((context.phase, context.layer), (context.phase, "*"), ("*", "*")):
+            for where in (place, (place[0], "*"), ("*", "*")):
                 kind = self._known.get((candidate, *where))
                 if kind is not None:
                     return kind

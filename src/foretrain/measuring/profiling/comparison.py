@@ -13,7 +13,7 @@ from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
 from foretrain.measuring.profiling.attribution import Key, MeasuredOperators
 from foretrain.measuring.profiling.running import ProfiledRun
-from foretrain.prediction.cost_models import CostModel, step_estimate
+from foretrain.prediction.cost_models import CostModel, StepEstimate, step_estimate
 from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.per_layer import ROWS, complexity
 from foretrain.prediction.operators.pricing import Knowledge
@@ -145,27 +145,18 @@ def _plain(compared: Compared) -> dict[str, Any]:
     return {**encode(compared), "ratio": compared.ratio}
 
 
-@dataclass(frozen=True)
-class PredictedOperators:
-    """Seconds of a predicted step by phase, kind and layer, and waits for launches."""
-
-    step_seconds: float
-    waiting_seconds: float
-    knowledge: Knowledge
-    seconds: Mapping[Key, float]
-
-
-def predicted_operators(graph: Graph, device: Device, model: CostModel) -> PredictedOperators:
-    """The prediction in the parts that a profile measures."""
+def predict_operators(
+    graph: Graph, device: Device, model: CostModel
+) -> tuple[StepEstimate, Mapping[Key, float]]:
+    """The prediction of a step, and its seconds by phase, kind and layer as a profile measures them."""
     step = model.priced(graph, device)
-    estimate = step_estimate(step)
     seconds: dict[Key, float] = defaultdict(float)
     for op, taken in zip(step.priced.ops, step.priced.seconds.tolist(), strict=True):
         if taken > 0:
             kind = Kind.OPTIMIZER if op.phase is Phase.OPTIMIZER else op.work.kind
             module = "" if op.phase is Phase.OPTIMIZER else op.module
             seconds[op.phase, kind, module] += taken
-    return PredictedOperators(estimate.seconds, estimate.waiting_seconds, estimate.knowledge, seconds)
+    return step_estimate(step), seconds
 
 
 def compare(
@@ -178,13 +169,13 @@ def compare(
 ) -> Profile:
     """Measured operators beside the prediction of the same graph on the device."""
     notes = list(_measurement_notes(measured, run))
-    predicted: PredictedOperators | None = None
+    estimate, predicted = None, None
     try:
-        predicted = predicted_operators(graph, device, model)
+        estimate, predicted = predict_operators(graph, device, model)
     except MissingData as error:
         notes.append(f"no prediction: {error}")
     whole = measured.step_seconds
-    total = predicted.step_seconds if predicted is not None else None
+    total = None if estimate is None else estimate.seconds
 
     def compared(taken: float, expected: float | None) -> Compared:
         share = expected / total if expected is not None and total else None
@@ -192,7 +183,7 @@ def compare(
 
     def by(name_of: Callable[[Key], _Name]) -> dict[_Name, Compared]:
         measured_sums = _sums(measured.seconds, name_of)
-        predicted_sums = None if predicted is None else _sums(predicted.seconds, name_of)
+        predicted_sums = None if predicted is None else _sums(predicted, name_of)
         names = dict.fromkeys((*(predicted_sums or {}), *measured_sums))
         return {
             each: compared(
@@ -211,9 +202,9 @@ def compare(
         step_seconds=run.step_seconds if run is not None else whole,
         traced_step_seconds=whole,
         predicted_seconds=total,
-        knowledge=None if predicted is None else predicted.knowledge,
+        knowledge=None if estimate is None else estimate.knowledge,
         steps=measured.steps,
-        idle=compared(measured.idle_seconds, None if predicted is None else predicted.waiting_seconds),
+        idle=compared(measured.idle_seconds, None if estimate is None else estimate.waiting_seconds),
         phases=by(lambda key: key[0]),
         operators=tuple(
             OperatorRow(phase, kind, round(calls.get((phase, kind), 0)), each)
@@ -227,7 +218,7 @@ def compare(
 
 
 def _works(
-    graph: Graph, measured: MeasuredOperators, predicted: PredictedOperators | None
+    graph: Graph, measured: MeasuredOperators, predicted: Mapping[Key, float] | None
 ) -> tuple[LayerWork, ...]:
     """What the graph does in each layer, phase and kind that was measured or predicted."""
     by_key: dict[Key, list[Work]] = defaultdict(list)
@@ -245,7 +236,7 @@ def _works(
             works=len(by_key[phase, kind, layer]),
             operations=_operations(by_key[phase, kind, layer]),
             measured_seconds=measured.seconds.get((phase, kind, layer), 0.0),
-            predicted_seconds=None if predicted is None else predicted.seconds.get((phase, kind, layer), 0.0),
+            predicted_seconds=None if predicted is None else predicted.get((phase, kind, layer), 0.0),
         )
         for phase, kind, layer in keys
     )

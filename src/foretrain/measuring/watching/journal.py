@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from foretrain.encoding import encode
 from foretrain.errors import BackendFailed, InvalidData
 from foretrain.facts.user_data import user_data_dir
 from foretrain.measuring.watching.step_files import HOOK_SOURCE, MarkLog, StepMarks, hooked_steps
+from foretrain.persisted import restore
 from foretrain.store.runs import (
     Environment,
     Floats,
@@ -81,7 +82,7 @@ class Journal:
             self._stream = file.open("wb", buffering=0)
         except OSError as error:
             self.problem = f"{file} cannot be written: {error.strerror or error}"
-        self._write({"head": {**asdict(head), "started_at": head.started_at, "prediction": head.prediction}})
+        self._write({"head": encode(head)})
 
     def add(
         self,
@@ -100,7 +101,7 @@ class Journal:
 
     def finish(self, end: RunEnd) -> None:
         """Write how the run ended."""
-        self._write({"end": asdict(end)})
+        self._write({"end": encode(end)})
 
     def close(self) -> None:
         """Close the file."""
@@ -111,54 +112,64 @@ class Journal:
         if self.problem or self._stream is None:
             return
         try:
-            self._stream.write(json.dumps(line, default=_plain, separators=(",", ":")).encode() + b"\n")
+            self._stream.write(json.dumps(line, default=str, separators=(",", ":")).encode() + b"\n")
         except OSError as error:
             self.problem = f"{self.file} cannot be written: {error.strerror or error}"
 
 
-@dataclass
-class _Pieces:
-    """What the lines of a journal add up to."""
-
-    head: RunHead | None = None
-    end: RunEnd | None = None
-    series: dict[tuple[str, int, str], list[tuple[list[float], list[float]]]] = field(default_factory=dict)
-    marks: dict[int, MarkLog] = field(default_factory=dict)
-    printed: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
-
-
 def read_journal(file: Path) -> JournalRecord:
     """What a journal holds; a line that was cut off ends it."""
-    pieces = _Pieces()
+    head: RunHead | None = None
+    end: RunEnd | None = None
+    sampled: dict[tuple[Resource, int, str], list[tuple[list[float], list[float]]]] = {}
+    marks: dict[int, MarkLog] = {}
+    printed: dict[str, tuple[list[float], list[float]]] = {}
     for line in file.read_bytes().splitlines():
         try:
-            entry = json.loads(line)
+            ((kind, entry),) = json.loads(line).items()
         except ValueError:
             break
-        _read(pieces, entry)
-    if pieces.head is None:
+        if kind == "head":
+            head = restore(RunHead, entry)
+        elif kind == "series":
+            resource, worker, label, seconds, values = entry
+            sampled.setdefault((Resource(resource), worker, label), []).append((seconds, values))
+        elif kind == "marks":
+            worker, ends, waits = entry
+            known = np.array([math.nan if wait is None else wait for wait in waits])
+            marks.setdefault(worker, MarkLog()).add(np.array(ends), known)
+        elif kind == "printed":
+            source, ends, seconds = entry
+            all_ends, all_seconds = printed.setdefault(source, ([], []))
+            all_ends += ends
+            all_seconds += seconds
+        elif kind == "end":
+            end = restore(RunEnd, entry)
+    if head is None:
         raise InvalidData(str(file), "it is no journal of a run: the first line does not describe one")
-    node = pieces.head.node
-    steps, source = hooked_steps(pieces.marks), HOOK_SOURCE
-    if not steps and pieces.printed:
-        source, (ends, seconds) = max(pieces.printed.items(), key=lambda item: len(item[1][0]))
+    steps, source = hooked_steps(marks), HOOK_SOURCE
+    if not steps and printed:  # of several patterns that matched what was printed, the most frequent one
+        source, (ends, seconds) = max(printed.items(), key=lambda item: len(item[1][0]))
         steps = (WorkerSteps(worker=0, ends=np.array(ends), seconds=np.array(seconds)),)
+    order = list(Resource)
     series = tuple(
         ResourceSeries(
-            resource=Resource(resource),
+            resource=resource,
             worker=worker,
             label=label,
-            node=node,
+            node=head.node,
             seconds=np.concatenate([seconds for seconds, _ in parts]),
             values=np.concatenate([values for _, values in parts]),
         )
-        for (resource, worker, label), parts in sorted(pieces.series.items(), key=_order)
+        for (resource, worker, label), parts in sorted(
+            sampled.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:])
+        )
     )
     return JournalRecord(
-        head=pieces.head,
-        end=pieces.end,
+        head=head,
+        end=end,
         source=source if steps else "",
-        steps=tuple(replace(each, node=node) for each in steps),
+        steps=tuple(replace(each, node=head.node) for each in steps),
         series=series,
     )
 
@@ -240,58 +251,6 @@ def _is_watched(file: Path) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def _read(pieces: _Pieces, entry: Mapping[str, Any]) -> None:
-    if "head" in entry:
-        pieces.head = _head(entry["head"])
-    elif "series" in entry:
-        resource, worker, label, seconds, values = entry["series"]
-        pieces.series.setdefault((resource, worker, label), []).append((seconds, values))
-    elif "marks" in entry:
-        worker, ends, waits = entry["marks"]
-        known = np.array([math.nan if wait is None else wait for wait in waits])
-        pieces.marks.setdefault(worker, MarkLog()).add(np.array(ends), known)
-    elif "printed" in entry:
-        source, ends, seconds = entry["printed"]
-        all_ends, all_seconds = pieces.printed.setdefault(source, ([], []))
-        all_ends += ends
-        all_seconds += seconds
-    elif "end" in entry:
-        pieces.end = RunEnd(**{**entry["end"], "status": Status(entry["end"]["status"])})
-
-
-def _order(item: tuple[tuple[str, int, str], object]) -> tuple[int, int, str]:
-    """By resource, then by worker."""
-    resource, worker, label = item[0]
-    return list(Resource).index(Resource(resource)), worker, label
-
-
-def _head(entry: Mapping[str, Any]) -> RunHead:
-    made = entry.get("prediction")
-    return RunHead(
-        **{
-            **entry,
-            "started_at": datetime.fromisoformat(entry["started_at"]),
-            "command": tuple(entry["command"]),
-            "environment": Environment(**entry["environment"]),
-            "prediction": None if made is None else _prediction(made),
-        }
-    )
-
-
-def _prediction(entry: Mapping[str, Any]) -> PredictionMade:
-    return PredictionMade(**{**entry, "made_at": datetime.fromisoformat(entry["made_at"])})
-
-
 def _times(seconds: Floats) -> list[float | None]:
     """To the microsecond; None where it is not known."""
     return [None if math.isnan(second) else round(second, 6) for second in seconds.tolist()]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, PredictionMade):
-        return asdict(value)
-    if isinstance(value, Path):
-        return os.fspath(value)
-    raise TypeError(f"{value!r} has no place in a journal")

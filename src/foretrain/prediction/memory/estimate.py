@@ -359,7 +359,7 @@ def chance_to_exceed(capacity_bytes: float, needed_bytes: float) -> float:
 _CERTAIN = 1.5
 """Where capacity and needs differ by this factor, how well the allocator does with less does not matter."""
 _BISECTIONS = 5  # each runs the allocator once: the bounds end 1/32 as far apart
-_OPTIONS_KEPT = 2
+_OPTIONS_KEPT = 6
 """Options of which a graph keeps its allocations."""
 
 

@@ -26,7 +26,7 @@ from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
 from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
-from foretrain.workloads.rules import operators
+from foretrain.workloads.rules import operators, unknown_names
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -310,6 +310,11 @@ class Listing:
                 name = kernel_class(op.work) if op.work.kernels else None
                 of_work[id(op.work)] = _NO_WORK if name is None else names.setdefault(name, len(names))
         return tuple(names), np.array([of_work[id(op.work)] for op in self.ops], np.int64)
+
+    @cached_property
+    def unknown_names(self) -> tuple[str, ...]:
+        """Names of the operators without a rule."""
+        return unknown_names(self.ops)
 
     @cached_property
     def is_unknown(self) -> Flags:

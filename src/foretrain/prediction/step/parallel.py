@@ -57,7 +57,6 @@ from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.prediction.strategies.strategy import divide_step, replication
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.ops import Kind
-from foretrain.workloads.rules import unknown_names
 
 EXPOSED = "exposed communication"
 OVERLAPPED = "overlapped communication"
@@ -112,7 +111,7 @@ class ParallelStep:
     @property
     def unmodelled(self) -> tuple[str, ...]:
         """Operators without a rule."""
-        return () if self.priced.is_whole else unknown_names(self.priced.priced.ops)
+        return () if self.priced.is_whole else self.priced.priced.listing.unknown_names
 
     @property
     def modelled_share(self) -> float:

@@ -13,6 +13,7 @@ from foretrain.scheduling.policies.search import Greedy, PathRelinking
 from foretrain.scheduling.simulation import Simulation
 from foretrain.scheduling.state import State
 
+# Rollouts only rank proposals against each other, so their prices may be coarse.
 _COARSE = Settings(periods=8, deadline_starts=1, changes=2, places=8, steps=25)
 
 

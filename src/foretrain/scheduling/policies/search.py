@@ -75,7 +75,7 @@ class Search:
             if not packing.has_room:
                 break
             self._place(packing, self.candidates[at], wish)
-        packing.widen()
+        packing.widen()  # before `shrink`, which drops the GPUs that no job gains from
         packing.shrink()
         return OrderedPlan(tuple(wishes), packing, self._objective(packing))
 

@@ -1,8 +1,8 @@
 """The commands: each verb of the table, decoded, called and printed by `run_command`.
 
-A verb that only prints its answer, with `--plot` or `--html` where the answer has a chart or a report, needs
-no more than a line of `OUTPUTS` or none. The classes here are those whose command line offers more: options
-of the view, files to write, a question to answer, an exit code.
+A verb that only prints its answer needs no line here, one that also draws it a line of `PLOTS`. The classes
+of `OUTPUTS` are of verbs whose command line offers more: options of the view, files to write, a question to
+answer, an exit code.
 """
 
 from __future__ import annotations
@@ -51,7 +51,14 @@ def declared(word: str) -> Command | CommandFamily:
 def command_of_verb(verb: VerbEntry) -> Command:
     """The command of a verb."""
     run = RUNS.get(verb.name) or partial(run_command, verb)
-    return Command(verb.request_class, OUTPUTS.get(verb.name, Output), run)
+    if verb.name in PLOTS:
+        plot = ("plot", Path | None, plot_option(PLOTS[verb.name]))
+        output: type[Output] = make_dataclass(
+            "PlottedOutput", [plot], bases=(Output,), frozen=True, kw_only=True
+        )
+    else:
+        output = OUTPUTS.get(verb.name, Output)
+    return Command(verb.request_class, output, run)
 
 
 def run_command(verb: VerbEntry, request: Request, output: Output) -> int:
@@ -80,12 +87,6 @@ def plot_option(what: str) -> Any:
 def html_option() -> Any:
     """`--html FILE`, declared by commands whose answer has a report."""
     return option(FILE, "Write a self-contained HTML report.", panel=OUTPUT)
-
-
-def _plots(what: str) -> type[Output]:
-    """The output options of a command that can draw its answer and has no others."""
-    fields = [("plot", Path | None, plot_option(what))]
-    return make_dataclass("PlottedOutput", fields, bases=(Output,), frozen=True, kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,14 +345,18 @@ OUTPUTS: Mapping[str, type[Output]] = {
     "simulate": SimulateOutput,
     "validate": ValidateOutput,
     "delete_runs": DeleteOutput,
-    "converge": _plots("the log and its forecast"),
-    "measure": _plots("steps, resources and bursts"),
-    "pair": _plots("both jobs on a time axis"),
-    "rent_or_buy": _plots("the costs"),
-    "resources": _plots("the bursts on a time axis"),
-    "scaling": _plots("the step times"),
 }
-"""The output options of verbs that have more than `--json`."""
+"""The output options of verbs that have more than `--json`, and more than `--plot`."""
+
+PLOTS: Mapping[str, str] = {
+    "converge": "the log and its forecast",
+    "measure": "steps, resources and bursts",
+    "pair": "both jobs on a time axis",
+    "rent_or_buy": "the costs",
+    "resources": "the bursts on a time axis",
+    "scaling": "the step times",
+}
+"""What `--plot` draws for verbs that have no other output options."""
 
 
 # ---------------------------------------------------------------- measure

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -220,14 +220,16 @@ class PanelCommand(click.Command):
         )
 
     def _run(self, **given: Any) -> int | None:
-        """Decode and run; the fields that an error names are spelled as options, unless a file has them."""
+        """Decode and run; fields that an error names are spelled as typed, unless they are of a file."""
         try:
             return self._decoded_run(given)
         except InvalidData:
             raise
         except ForetrainError as error:
-            own = (*options(self.declared.request), *options(self.declared.output))
-            error.args = (as_flags(str(error), (each.name for each in own)),)
+            text = str(error)
+            for each in options(self.declared.request):
+                text = text.replace(f"`{each.name}`", each.metavar) if each.positional else text
+            error.args = (as_flags(text, _names(self.declared)),)
             raise
 
     def _decoded_run(self, given: Mapping[str, Any]) -> int | None:
@@ -277,7 +279,7 @@ class Listed:
 def arguments(declared: Command) -> list[Listed]:
     """The arguments without a name."""
     return [
-        Listed(each.metavar, "", REQUIRED if each.is_required else "", as_flags(each.text))
+        Listed(each.metavar, "", REQUIRED if each.is_required else "", as_flags(each.text, _names(declared)))
         for each in options(declared.request)
         if each.positional
     ]
@@ -292,15 +294,22 @@ def panels(declared: Command) -> dict[str, list[Listed]]:
     }
     common = [named.pop(name) for name in declared.request.COMMON.split() if name in named]
     listed: dict[str, list[Listed]] = {name: [] for name in PANELS}
-    listed[COMMON] += map(_listed, common)
+    own = _names(declared)
+    listed[COMMON] += [_listed(each, own) for each in common]
     for each in named.values():
-        listed[each.panel or COMMON].append(_listed(each))
+        listed[each.panel or COMMON].append(_listed(each, own))
     return {title: rows for title, rows in listed.items() if rows}
 
 
-def _listed(declared: Option) -> Listed:
+def _names(declared: Command) -> set[str]:
+    """The names of a command's own options."""
+    listed = (*options(declared.request), *options(declared.output))
+    return {each.name for each in listed if not each.positional}
+
+
+def _listed(declared: Option, own: Iterable[str]) -> Listed:
     name = ", ".join(_declarations(declared, with_negatives=False)).replace("/", " / ")
-    return Listed(name, declared.metavar, _default(declared), as_flags(declared.text))
+    return Listed(name, declared.metavar, _default(declared), as_flags(declared.text, own))
 
 
 def _declarations(declared: Option, with_negatives: bool) -> tuple[str, ...]:

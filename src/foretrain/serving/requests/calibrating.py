@@ -32,7 +32,7 @@ class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
         metavar="TIMINGS",
     )  # fmt: skip
     here: bool = option(
-        SWITCH, "Time operators on this machine: its GPU, or its CPU as `here`.", default=False, panel=HERE
+        SWITCH, "Time operators on this machine: its GPU, else its CPU.", default=False, panel=HERE
     )
     seconds: float = option(
         number(at_least=0.1), "With `here`: how long to measure.", default=75.0, panel=HERE

@@ -42,7 +42,12 @@ EACH, HALF = "each", "half"
 def calibrate(
     request: CalibrateRequest, progress: Progress = no_progress
 ) -> MachineLearned | GpuLearned | TimingsLearned | RunsLearned | TraceLearned:
-    """Learn from your own timings, this machine (`here`), stored `runs` or a profiler's `trace`."""
+    """Learn from your own `timings`, this machine (`here`), stored `runs` or a profiler's `trace`.
+
+    >>> answer = ft.calibrate("docs/examples/step_timings.csv")
+    >>> [step.configuration.batch for step in answer.steps], answer.stored
+    ([64, 128], 2)
+    """
     sources = [request.timings is not None, request.here, request.runs, request.trace is not None]
     if sum(sources) != 1:
         raise InvalidRequest(
@@ -455,28 +460,52 @@ class CalibrationAnswer(Answer):
 
 
 def list_calibrations(_: ListCalibrationsRequest) -> CalibrationList:
-    """All calibrations that correct predictions on this machine."""
+    """List all calibrations that correct predictions on this machine.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> [each.name for each in ft.list_calibrations().calibrations]
+    ['timings-rtx3090']
+    """
     from foretrain.learning.user_calibration.catalogue import calibrations
 
     return CalibrationList(tuple(calibrations()))
 
 
 def show_calibration(request: CalibrationRequest) -> CalibrationAnswer:
-    """One calibration with what it was fitted on."""
+    """Show the calibration of this `name` and what it was fitted on.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> ft.show_calibration("timings-rtx3090").calibration.device
+    'rtx3090'
+    """
     from foretrain.learning.user_calibration.catalogue import calibration_named
 
     return CalibrationAnswer(calibration_named(request.name), "shown")
 
 
 def forget_calibration(request: CalibrationRequest) -> CalibrationAnswer:
-    """Remove a calibration and its effect on predictions."""
+    """Remove the calibration of this `name` and its effect on predictions.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> ft.forget_calibration("timings-rtx3090").done
+    'forgotten'
+    """
     from foretrain.learning.user_calibration.catalogue import forget
 
     return CalibrationAnswer(forget(request.name), "forgotten")
 
 
 def export_calibration(request: ExportCalibrationRequest) -> CalibrationAnswer:
-    """Write a calibration to a portable `file`."""
+    """Write the calibration of this `name` to a portable `file`.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> ft.export_calibration("timings-rtx3090", file="mine.json").done
+    'exported'
+    """
     from foretrain.facts.user_data import check_file, write_atomically
     from foretrain.learning.user_calibration.catalogue import calibration_named
     from foretrain.prediction.corrections.files import as_text
@@ -491,7 +520,15 @@ def export_calibration(request: ExportCalibrationRequest) -> CalibrationAnswer:
 
 
 def import_calibration(request: ImportCalibrationRequest) -> CalibrationAnswer:
-    """Validate and store a calibration file."""
+    """Validate and store a calibration `file`, written by `export_calibration` here or elsewhere.
+
+    >>> ft.calibrate("docs/examples/step_timings.csv").stored
+    2
+    >>> ft.export_calibration("timings-rtx3090", file="mine.json").done
+    'exported'
+    >>> ft.import_calibration("mine.json").done
+    'imported'
+    """
     from foretrain.learning.user_calibration import catalogue
 
     return CalibrationAnswer(catalogue.import_calibration(request.file), "imported", request.file)

@@ -33,11 +33,11 @@ PREDICTED = "predicted_seconds"
 def converge(request: ConvergeRequest) -> Convergence:
     """Predict when a training log reaches its target.
 
-    >>> answer = ft.converge(example_log, target="loss=0.4")
+    >>> answer = ft.converge("docs/examples/loss.csv", target="loss=0.7")
     >>> answer.reaches
     True
     """
-    from foretrain.convergence.from_log import converge as core
+    from foretrain.convergence.forecast import converge as core
 
     return core(request)
 
@@ -88,7 +88,14 @@ def _learning_table(request: LearnRequest) -> tuple[TimingTable, str | None]:
 
 
 def learn_layers(request: LearnLayersRequest) -> LayersAnswer:
-    """Fit one line per layer type to profiles, and predict other profiles by it."""
+    """Fit one line per layer type to `profiles` (files of `profile`), and predict other profiles by it.
+
+    >>> from pathlib import Path
+    >>> profile = ft.profile("mnist-cnn", here=True, batch=2, seconds=0.1)
+    >>> _ = Path("profile.json").write_text(profile.to_json())
+    >>> "convolution forward" in ft.learn_layers("profile.json").lines
+    True
+    """
     from foretrain.learning.regression.layers import learn_layers as core
     from foretrain.learning.regression.layers import read_profile
 
@@ -137,7 +144,13 @@ class ResourcesLearned(Answer):
 
 
 def learn_resources(request: LearnResourcesRequest, progress: Progress = no_progress) -> ResourcesLearned:
-    """Train the Inspector, which predicts bursts and idle gaps, on your own runs."""
+    """Train the Inspector, which predicts bursts and idle gaps, on stored runs with resource samples.
+
+    >>> ft.learn_resources(model="resnet50")
+    Traceback (most recent call last):
+        ...
+    foretrain.errors.MissingData: there are no stored runs; `foretrain campaign FILE` measures some
+    """
     from foretrain.learning.resources.artefact import SHIPPED, load, own_file, save
     from foretrain.learning.resources.learn import learn as core
     from foretrain.learning.resources.options import InspectorOptions, InspectorTraining

@@ -77,7 +77,12 @@ class Watcher:
 
 
 def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured:
-    """Run a training command unchanged, watch its steps and resources, and store the run."""
+    """Run a training `command` unchanged, measure its steps and resource usage, and store the run.
+
+    >>> answer = ft.measure("python", "-c", "pass", no_store=True)
+    >>> answer.exit_code, answer.report.run.status.value
+    (0, 'completed')
+    """
     from foretrain.measuring.watching.report import report_of
     from foretrain.measuring.watching.watch import (
         WatchRequest,
@@ -248,7 +253,11 @@ class CampaignAnswer(Answer):
 def campaign(
     request: CampaignRequest, report: Callable[[CampaignProgress], None] = lambda _: None
 ) -> CampaignTrials | CampaignAnswer:
-    """Run the trials of a campaign file that are not stored yet; with `dry_run` list them."""
+    """Run the trials of a campaign `file` that are not stored yet; with `dry_run` list them.
+
+    >>> ft.campaign("campaigns/seeds.yaml", dry_run=True).trials
+    58
+    """
     from foretrain.measuring.campaigns.campaign import read_campaign
     from foretrain.measuring.campaigns.running import run_campaign
     from foretrain.measuring.campaigns.trials import trials_of
@@ -310,7 +319,12 @@ def _runner(place: str | None, read: Campaign) -> Callable[[], TrialRunner]:
 
 
 def profile(request: ProfileRequest, progress: Progress = no_progress) -> Profile:
-    """Measured times of operators and layers beside the predicted ones, run `here` or read from a `trace`."""
+    """Compare measured and predicted times of operators and layers, run `here` or read from a `trace`.
+
+    >>> answer = ft.profile("mnist-cnn", here=True, batch=2, seconds=0.1)
+    >>> answer.device, answer.step_seconds > 0
+    ('here', True)
+    """
     from foretrain.facts.devices import device
 
     if request.here == (request.trace is not None):

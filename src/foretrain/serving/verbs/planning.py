@@ -107,7 +107,7 @@ def guide(request: GuideRequest, progress: Progress = no_progress) -> Guide:
 def scaling(request: ScalingRequest, progress: Progress = no_progress) -> ScalingAnswer:
     """Predict all configurations of a job from a few timed ones.
 
-    >>> answer = ft.scaling(example_timings)
+    >>> answer = ft.scaling("docs/examples/timings.csv")
     >>> answer.model.form
     'physical'
     """

@@ -24,7 +24,7 @@ from foretrain.serving.verbs.predicting import (
 
 if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun
-    from foretrain.backends.commands import JobCommand
+    from foretrain.backends.job_files import JobCommand
     from foretrain.scheduling.accounting import Comparison, Outcome
     from foretrain.scheduling.files import JobEntry, JobFile, JobTimes
     from foretrain.scheduling.fleet_files import FleetFile
@@ -146,7 +146,8 @@ def _seeded(policy: Any, seed: int) -> Policy:
 def schedule(request: ScheduleRequest, progress: Progress = no_progress) -> Schedule:
     """Decide once which jobs run where, and predict start, end and cost of all of them.
 
-    >>> answer = ft.schedule(example_jobs, cluster=example_cluster, times=example_times, policy="edf-packed")
+    >>> cluster, times = "docs/examples/cluster.yaml", "docs/examples/times.csv"
+    >>> answer = ft.schedule("docs/examples/jobs.csv", cluster=cluster, times=times, policy="edf-packed")
     >>> answer.jobs[0].runs
     True
     """
@@ -218,9 +219,20 @@ def _decided(
 
 
 def run(request: RunRequest, progress: Progress = no_progress) -> RealRun:
-    """Run jobs for real, on this machine, a Ray cluster or a Slurm cluster, until all have ended.
+    """Run the `jobs` of a file on this machine, a Ray cluster or a Slurm cluster until all have ended.
 
     A schedule of the same `name` is resumed: no job is started twice or lost.
+
+    >>> from pathlib import Path
+    >>> columns = "job,submit_seconds,deadline_seconds,weight_usd_per_second,command"
+    >>> _ = Path("jobs.csv").write_text(f"{columns}\\nhello,0,600,0.01,echo hello\\n")
+    >>> _ = Path("times.csv").write_text("job,node_type,gpus,seconds\\nhello,small,1,1\\n")
+    >>> _ = Path("cluster.yaml").write_text(
+    ...     "max_nodes: 1\\nnode_types:\\n  small: {gpu: k80, gpus: 1, usd_per_hour: 0.1}\\n"
+    ... )
+    >>> answer = ft.run("jobs.csv", cluster="cluster.yaml", times="times.csv", policy="fifo")
+    >>> [job.status.value for job in answer.outcome.jobs]
+    ['completed']
     """
     from foretrain.backends.attempts import RunOptions
     from foretrain.backends.run import run_schedule
@@ -254,7 +266,7 @@ def run(request: RunRequest, progress: Progress = no_progress) -> RealRun:
 
 def _command(jobs: JobFile, entry: JobEntry) -> JobCommand:
     """What a job runs: its command, or the training of a zoo model on CPUs."""
-    from foretrain.backends.commands import JobCommand, zoo_training
+    from foretrain.backends.job_files import JobCommand, zoo_training
 
     predicted = jobs.predicted.get(entry.job, {})
     try:
@@ -313,7 +325,7 @@ def _generated(request: SimulateRequest) -> Asked:
 
 def _replayed(request: SimulateRequest, file: Path, progress: Progress) -> Asked:
     from foretrain.scheduling.fleet_files import read_fleet
-    from foretrain.scheduling.philly import trace_fleet, trace_problem
+    from foretrain.scheduling.generators import trace_fleet, trace_problem
 
     if request.times is not None:
         raise InvalidRequest("a trace has its own times: leave out `times`")

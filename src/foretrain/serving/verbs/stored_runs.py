@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from foretrain.learning.validation import PredictionComparison, Validation
     from foretrain.store import RunQuery
     from foretrain.store.database import Store
-    from foretrain.store.figures import RunFigure, SampleRange
-    from foretrain.store.runs import PredictionMade, Run
+    from foretrain.store.runs import PredictionMade, Run, RunFigure, SampleRange
 
 PUBLIC_SUITES = "the accuracy suites on public measurements run with `make validate` in a source checkout"
 
@@ -85,7 +84,13 @@ class RunList(Answer):
 
 
 def list_runs(request: ListRunsRequest) -> RunList:
-    """The newest runs of the store, of a model, a device or a campaign."""
+    """List the newest stored runs: all, or those of a `model`, a `device` or a `campaign`.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> [run.setting["batch"] for run in ft.list_runs(limit=2).runs]
+    [200, 20]
+    """
     from foretrain.store import open_store
 
     with open_store(request.store) as store:
@@ -122,10 +127,17 @@ class RunDetails(Answer):
 
 
 def show_run(request: ShowRunRequest) -> RunDetails:
-    """One stored run: steps, resources, prediction beside measurement."""
+    """Show one stored run: steps, resources, prediction and measurement. `id` may be the start of its id.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> newest = ft.list_runs(limit=1).runs[0]
+    >>> ft.show_run(newest.id).run.summary.seconds
+    1.005026
+    """
     from foretrain.learning.validation import compare_run, why_not_comparable
     from foretrain.store import open_store
-    from foretrain.store.figures import resource_use
+    from foretrain.store.runs import resource_use
 
     with open_store(request.store) as store:
         run = store.run(request.id)
@@ -152,9 +164,16 @@ class RunComparison(Answer):
 
 
 def compare_runs(request: CompareRunsRequest) -> RunComparison:
-    """Stored runs side by side, with ratios to the first."""
+    """Compare stored runs side by side, with ratios to the first. `ids` may be the start of ids.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> first, second = ft.list_runs(limit=2).runs
+    >>> [figure.name for figure in ft.compare_runs(first.id, second.id).figures][:2]
+    ['step', 'step p90']
+    """
     from foretrain.store import RunQuery, open_store
-    from foretrain.store.figures import side_by_side
+    from foretrain.store.runs import side_by_side
 
     with open_store(request.store) as store:
         ids = tuple(dict.fromkeys(store.id_of(each) for each in request.ids))
@@ -186,7 +205,13 @@ class RunsExported(Answer):
 
 
 def export_runs(request: ExportRunsRequest, progress: Progress = no_progress) -> RunsExported:
-    """Write stored runs to a CSV, Parquet or JSON file."""
+    """Write stored runs to a CSV, Parquet or JSON `file`.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> ft.export_runs("runs.json", model="resnet50").runs
+    4
+    """
     from foretrain.facts.user_data import check_file
     from foretrain.store import open_store
     from foretrain.store.exchange import export_runs, form_of
@@ -222,7 +247,13 @@ class RunsImported(Answer):
 
 
 def import_runs(request: ImportRunsRequest, progress: Progress = no_progress) -> RunsImported:
-    """Add the runs of a file to the store, all or none of them."""
+    """Add the runs of a `file` to the store, all or none of them; stored runs are not added again.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    0
+    """
     from foretrain.serving.verbs.run_predictions import described
     from foretrain.store import open_store
     from foretrain.store.exchange import import_runs
@@ -254,7 +285,13 @@ Confirm = Callable[[Sequence[str], str], bool]
 
 
 def delete_runs(request: DeleteRunsRequest, confirm: Confirm = lambda _ids, _place: True) -> RunsDeleted:
-    """Delete runs from the store, by their ids or all of a `campaign`, without asking."""
+    """Delete runs from the store, by their `ids` or all of a `campaign`, without asking.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> ft.delete_runs(ft.list_runs(limit=1).runs[0].id).deleted
+    1
+    """
     from foretrain.store import open_store
 
     with open_store(request.store) as store:
@@ -314,7 +351,14 @@ class ValidateAnswer(Answer):
 
 
 def validate(request: ValidateRequest, progress: Progress = no_progress) -> ValidateAnswer:
-    """Compare stored runs with the predictions made before them and with those of today."""
+    """Compare stored runs with the predictions made before them and with those of today.
+
+    >>> ft.import_runs("docs/examples/run_timings.csv").added
+    4
+    >>> answer = ft.validate(model="resnet50")
+    >>> answer.before is None, answer.now.overall.runs
+    (True, 4)
+    """
     from foretrain.store import open_store
 
     with open_store(request.store) as store:

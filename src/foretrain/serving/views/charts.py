@@ -566,7 +566,7 @@ def measured_chart(answer: Measured) -> Chart:
 
 
 def _run(report: Report, description: str, width: int) -> Spec:
-    from foretrain.measuring.bursts import series_of
+    from foretrain.measuring.watching.report import series_of
     from foretrain.prediction.resources.bursts import within
 
     run = report.run

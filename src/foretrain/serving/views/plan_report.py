@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from foretrain.facts.offers import Offer
     from foretrain.jobs.job import Job, JobPart, Saving
     from foretrain.planning.frontier import Exclusion, Frontier, Plan, TwoPhases
-    from foretrain.planning.job_stream import JobStream
+    from foretrain.planning.rent_or_buy import JobStream
     from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
     from foretrain.prediction.answer import Prediction, StepPart
 

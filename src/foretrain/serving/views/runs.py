@@ -32,8 +32,7 @@ if TYPE_CHECKING:
         RunsImported,
         ValidateAnswer,
     )
-    from foretrain.store.figures import SampleRange
-    from foretrain.store.runs import Run
+    from foretrain.store.runs import Run, SampleRange
 
 _ID_LENGTH = 8
 _MOST_CURVES = 2

@@ -98,4 +98,4 @@ def _option_names() -> frozenset[str]:
 
     requests = {verb.request_class for verb in VERBS.values()}
     names = {each.name for cls in requests for each in options(cls) if not each.positional}
-    return frozenset(names - {"predict"})  # the verb, not the option of `learn layers`
+    return frozenset(names - {"predict", "here"})  # in most texts, the verb and the device
