@@ -133,7 +133,7 @@ def _parameter_calls(structure: Structure) -> list[_ParameterCall]:
     """The calls that gathers wait for, a few of all."""
     buffers = enumerate(structure.buffers)
     role = {index: each.role for index, each in buffers if each.role in (Role.PARAMETER, Role.GRADIENT)}
-    found = []
+    listed = []
     for index, call in enumerate(structure.calls):
         if call.phase is Phase.OPTIMIZER:
             break
@@ -143,8 +143,8 @@ def _parameter_calls(structure: Structure) -> list[_ParameterCall]:
             [buffer for buffer in call.writes if role.get(buffer) is Role.GRADIENT] if is_backward else []
         )
         if reads or writes:
-            found.append(_ParameterCall(index, call.phase, reads, writes))
-    return found
+            listed.append(_ParameterCall(index, call.phase, reads, writes))
+    return listed
 
 
 def _prefetch(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str, int]) -> list[Gathered]:
