@@ -106,9 +106,13 @@ def option(
     return field(default=MISSING if required else default, metadata={_OPTION: declared})
 
 
-@cache
-def options(cls: type[Any]) -> tuple[Option, ...]:
+def options(cls: Any) -> tuple[Option, ...]:
     """The options of a request class: those of its bases in the order these are listed, then its own."""
+    return _options(cls)
+
+
+@cache
+def _options(cls: Any) -> tuple[Option, ...]:
     declared = {each.name: each for each in fields(cls) if _OPTION in each.metadata}
     return tuple(_option(declared[name]) for name in dict.fromkeys(_order(cls)) if name in declared)
 

@@ -57,6 +57,7 @@ from foretrain.prediction.spread import KnowledgeClass
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
+from foretrain.progress import phase
 from foretrain.workloads.graph import Phase, checkpoint_bytes, garbage_collection_off
 from foretrain.workloads.workload import family_key, graph_at
 
@@ -126,11 +127,13 @@ def _fit_answer(
     """The answer of the fullest device; `largest` is the largest batch where it is known."""
     fitting: tuple[MemoryRemedy, ...] = ()
     if largest is None:
-        largest = _largest_batch(fullest)
+        with phase("finding the largest batch"):
+            largest = _largest_batch(fullest)
         if not fullest.memory.fits:
             from foretrain.prediction.advice.remedies import remedies
 
-            fitting = remedies(fullest, largest)
+            with phase("trying what would make it fit"):
+                fitting = remedies(fullest, largest)
     graph, configuration = fullest.graph, fullest.configuration
     if PRECISION in scenario.workload.left_open:
         notes = (_note_on_precision(scenario), *notes)
@@ -248,19 +251,24 @@ def _answer(
 ) -> AnyPrediction:
     """The answer for equal nodes, with what would change it."""
     resized = ResizedStep(now, scenario.parallelism.global_batch is not None)
-    largest = _largest_batch(now)
+    with phase("finding the largest batch"):
+        largest = _largest_batch(now)
     fitting: tuple[MemoryRemedy, ...] = ()
     changes: tuple[Advice, ...] = ()
     scaling: ScalingCurve | None = None
     if scenario.advice:
         if now.memory.fits:
-            changes = advice(resized, largest)
+            with phase("trying changes"):
+                changes = advice(resized, largest)
         else:  # remedies have no gain: there is no step that fits to compare them with
             from foretrain.prediction.advice.remedies import remedies
 
-            fitting = remedies(now, largest)
+            with phase("trying what would make it fit"):
+                fitting = remedies(now, largest)
             changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
-        scaling = curve_of(resized) if now.configuration.layout.devices > 1 else None
+        if now.configuration.layout.devices > 1:
+            with phase("trying other numbers of devices"):
+                scaling = curve_of(resized)
     memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)
     return _prediction(kind, scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
 

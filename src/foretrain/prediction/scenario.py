@@ -22,6 +22,7 @@ from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
     fullest_stage,
+    fullest_stage_fits,
     memory_options,
     out_of_memory_probability,
 )
@@ -166,6 +167,14 @@ class Evaluation:
     def memory(self) -> MemoryEstimate:
         """Memory of the fullest device."""
         return self.fullest[1]
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether the fullest device has the memory: `memory.fits`, with less work where that is unknown."""
+        if self.known_memory is not None or "fullest" in vars(self):
+            return self.memory.fits
+        run, at = self.step.run, self.context.environment
+        return fullest_stage_fits(run.stages, run.in_flight, self.configuration.layout, at.device, at.network)
 
     @cached_property
     def out_of_memory_probability(self) -> float:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
+from foretrain.progress import phase
 from foretrain.workloads import cache
 from foretrain.workloads.depth import at_every_depth, deepen
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
@@ -153,6 +154,11 @@ def _execute_at(entry: _Entry) -> ExecutedGraph:
 
 def trace_workload(workload: Workload) -> Graph:
     """The graph of a workload, recorded now and not fused. This is what needs torch."""
+    with phase(f"recording {workload.source.name}"):
+        return _trace(workload)
+
+
+def _trace(workload: Workload) -> Graph:
     from foretrain.workloads.tracing.step import trace
 
     example = workload.source.example(workload.sizes)

@@ -16,8 +16,8 @@ from foretrain.learning.user_calibration.catalogue import calibration_named, for
 from foretrain.learning.user_calibration.samples import sample_of
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.step.cpu_workers import WorkerConstants, prior, worker_time
+from foretrain.progress import no_progress
 from foretrain.serving.verbs.calibrating import HALF, RunsLearned, held_out_models, learn_from
-from foretrain.serving.verbs.predicting import no_progress
 from foretrain.store.runs import Run, Status
 
 MODELS = ("mnist-cnn", "voice-conv", "cifar-resnet20", "voice-linear")

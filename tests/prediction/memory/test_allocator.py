@@ -167,20 +167,21 @@ def training(draw: st.DrawFn) -> tuple[list[int], list[list[int]]]:
     return sizes, draw(st.lists(st.sampled_from([some, others, [*some, *emptied]]), min_size=1, max_size=5))
 
 
-@given(training(), st.none() | st.integers(0, 500))
+@given(training(), st.lists(st.none() | st.integers(0, 500), min_size=1, max_size=5))
 def test_steps_take_what_they_take_event_by_event(
-    given_steps: tuple[list[int], list[list[int]]], mebibytes: int | None
+    given_steps: tuple[list[int], list[list[int]]], capacities: list[int | None]
 ) -> None:
-    """As the plain implementation has it: no shortcut changes a byte."""
+    """As the plain implementation has it, with each capacity: no shortcut changes a byte."""
     sizes, steps = given_steps
-    capacity = None if mebibytes is None else mebibytes * MIB
     events = [
         (0, RELEASE) if event == EMPTY_CACHE else (event, sizes[event]) if event >= 0 else (~event, FREE)
         for step in steps
         for event in step
     ]
     arrays = StepEvents(len(sizes), tuple(np.array(step, np.int64) for step in steps))
-    assert simulate_steps(arrays, np.array(sizes), capacity) == simulate_plainly(events, capacity)
+    for mebibytes in capacities:
+        capacity = None if mebibytes is None else mebibytes * MIB
+        assert simulate_steps(arrays, np.array(sizes), capacity) == simulate_plainly(events, capacity)
 
 
 @given(histories(), st.none() | st.integers(0, 500))

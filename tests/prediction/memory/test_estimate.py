@@ -243,23 +243,34 @@ def test_a_step_fits_as_estimated_in_full() -> None:
 
 
 def test_few_batches_are_simulated_to_find_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of which the tensors alone do not fit are not simulated."""
+    """Neither those of which the tensors alone do not fit, nor those far below the limit."""
     small = replace(device("a100-sxm-40gb"), sheet=device("gtx1060-6gb").sheet)
     simulated, tried = [], []
 
     def counted(steps: StepEvents, sizes: Integers, capacity_bytes: float | None = None) -> Footprint:
-        simulated.append(capacity_bytes)
+        simulated.append(tried[-1])
         return simulate_steps(steps, sizes, capacity_bytes)
 
     monkeypatch.setattr(estimate, "simulate_steps", counted)
 
     def graph_at(size: int) -> Graph:
         tried.append(size)
-        return mlp(size)
+        return replace(mlp(size))  # one that nothing is known of
 
     best = largest_batch(graph_at, small)
-    assert len(simulated) < len(tried)
-    assert len(simulated) >= sum(size <= best for size in tried), "what fits is simulated"
+    assert best in simulated
+    assert len(simulated) < 2 * len(tried) / 3
+    assert all(best / 2 < size < 1.1 * best for size in simulated)
+
+
+def test_a_result_that_fragments_more_than_expected_is_found_by_simulations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = replace(device("a100-sxm-40gb"), sheet=device("gtx1060-6gb").sheet)
+    best = largest_batch(mlp, small)
+    monkeypatch.setattr(estimate, "FRAGMENTED", 1.0)  # everything that may fit is expected to
+    monkeypatch.setattr(estimate, "SEGMENTS_BYTES", 0)
+    assert largest_batch(mlp, small) == best
 
 
 def test_the_search_for_the_largest_batch_tries_the_same_batches_wherever_it_starts() -> None:

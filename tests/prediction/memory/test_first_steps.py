@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.support.plain_allocator import simulate_plainly
 
-from foretrain.prediction.memory.allocator import EMPTY_CACHE, FREE, RELEASE, Event, simulate_steps
+from foretrain.prediction.memory import estimate
+from foretrain.prediction.memory.allocator import (
+    EMPTY_CACHE,
+    FREE,
+    RELEASE,
+    Event,
+    peak_requested_bytes,
+    simulate_steps,
+)
 from foretrain.prediction.memory.first_steps import Timetable, exchange_steps, first_steps
 from foretrain.prediction.memory.lifetimes import tensor_lifetimes
 from foretrain.prediction.strategies.program import MemoryOptions
@@ -43,3 +51,17 @@ def test_steps_of_real_graphs_take_what_they_take_event_by_event(model: str, opt
         for share in (0.99, 0.9):
             room = footprint.peak_reserved_bytes * share
             assert simulate_steps(main.steps, main.sizes, room) == simulate_plainly(events_of(main), room)
+
+
+@pytest.mark.parametrize("model", ["resnet18", "bert-base", "gpt2", "mobilenet-v2"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_what_is_expected_to_fit_does(model: str, options: MemoryOptions) -> None:
+    """The bounds that decide without a simulation: what tensors request never suffices with a byte less, and
+    ample room always does."""
+    for batch in (2, 7, 64):
+        graph = graph_of(workload_of(WorkloadRequest(model, batch=batch, precision="fp16")))
+        main = first_steps(tensor_lifetimes(graph, options, 8 << 20), options)
+        requested = peak_requested_bytes(main.steps, main.sizes)
+        assert simulate_steps(main.steps, main.sizes, requested - 1).failed_at is not None
+        ample = estimate.FRAGMENTED * requested + estimate.SEGMENTS_BYTES
+        assert simulate_steps(main.steps, main.sizes, ample).failed_at is None

@@ -141,7 +141,7 @@ def _point(then: Evaluation) -> ScalingPoint:
         samples_per_second=then.samples_per_second,
         efficiency=1.0,
         exposed_share=then.step.run.exposed_seconds / then.seconds,
-        fits=then.memory.fits,
+        fits=then.fits,
     )
 
 

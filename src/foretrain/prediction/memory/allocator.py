@@ -23,6 +23,7 @@ before repeats it.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +55,7 @@ EMPTY_CACHE = -(1 << 62)
 
 Integers = NDArray[np.int64]
 
-_REMEMBERED = 16
+_REMEMBERED = 32
 """Runs that are remembered: of the pool that is the same at other batch sizes, of steps asked for again."""
 
 
@@ -126,7 +127,7 @@ def simulate_steps(steps: StepEvents, sizes: Integers, capacity_bytes: float | N
     of_event, releases = blocks[steps.keys], steps.events == EMPTY_CACHE
     is_small = blocks <= _SMALL
     pools = [is_small, ~is_small] if capacity_bytes is None else [blocks > 0]
-    capacity = np.inf if capacity_bytes is None else capacity_bytes / MIN_BLOCK_BYTES
+    capacity = _UNLIMITED if capacity_bytes is None else capacity_bytes / MIN_BLOCK_BYTES
     end, failed_at = len(of_event), None
     allocated, reserved = np.zeros(end, np.int64), np.zeros(end, np.int64)
     bounds = np.cumsum([0, *map(len, steps.steps)])
@@ -134,9 +135,9 @@ def simulate_steps(steps: StepEvents, sizes: Integers, capacity_bytes: float | N
         places = np.flatnonzero((pool[steps.keys] & (of_event > 0)) | releases)
         events, cuts = steps.events[places], np.searchsorted(places, bounds)
         parts = tuple(events[i:j].tobytes() for i, j in pairwise(cuts))
-        run = _run(parts, np.where(pool, blocks, 0).tobytes(), capacity)
+        run = _runs_of(parts, np.where(pool, blocks, 0).tobytes()).within(capacity)
         allocated[places[: len(run.taken)]] = run.taken
-        for event, size in run.reserved.items():
+        for event, size in run.changes.items():
             reserved[places[event]] += size
         if run.failed:
             end = failed_at = int(places[len(run.taken)])
@@ -190,41 +191,66 @@ _SMALL, _SMALL_SEGMENT, _LARGE_SEGMENT, _MIN_LARGE, _LARGE_ROUNDING = (
     size // MIN_BLOCK_BYTES
     for size in (SMALL_BYTES, SMALL_SEGMENT_BYTES, LARGE_SEGMENT_BYTES, MIN_LARGE_BYTES, LARGE_ROUNDING_BYTES)
 )
-_SHIFT = 60
+_UNLIMITED = float(1 << 62)
+_SHIFT = 52
 _ADDRESS = (1 << _SHIFT) - 1
 
 
 class _Run(NamedTuple):
     """What the allocator did, in units of 512 bytes.
 
-    `taken` by each event (negative when freed), up to the one that failed, if one did; `reserved` or released
-    by those events that did so.
+    `taken` by each event (negative when freed), up to the one that failed, if one did; `changes` of reserved
+    memory by event. With any capacity from `low` to below `high` it does the same.
     """
 
     taken: Integers
-    reserved: dict[int, int]
+    changes: dict[int, int]
     failed: bool
+    low: float
+    high: float
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _run(steps: tuple[bytes, ...], sizes: bytes, capacity: float) -> _Run:
-    """Run steps on an empty allocator, everything in units of 512 bytes."""
-    allocator = _Allocator(np.frombuffer(sizes, np.int64).tolist(), capacity)
-    taken, changes = allocator.taken, allocator.changes
-    before: tuple[object, ...] = ()
-    first = 0
-    for number, step in enumerate(steps):
-        state = allocator.state()
-        if number and step == steps[number - 1] and state == before:
-            shift = len(taken) - first
-            changes |= {event + shift: size for event, size in changes.items() if event >= first}
-            first, repeated = len(taken), taken[first:]
-            taken += repeated
-            continue
-        before, first = state, len(taken)
-        if not allocator.run(np.frombuffer(step, np.int64).tolist()):
-            return _Run(np.array(taken, np.int64), changes, failed=True)
-    return _Run(np.array(taken, np.int64), changes, failed=False)
+def _runs_of(steps: tuple[bytes, ...], sizes: bytes) -> _Runs:
+    return _Runs(steps, sizes, [])
+
+
+def forget_runs() -> None:
+    """Simulate anew from now on, for those who time simulations."""
+    _runs_of.cache_clear()
+
+
+class _Runs(NamedTuple):
+    """The runs of some steps on an empty allocator so far, for allocations of `sizes` units."""
+
+    steps: tuple[bytes, ...]
+    sizes: bytes
+    known: list[_Run]
+
+    def within(self, capacity: float) -> _Run:
+        """The run with a capacity, unless a known one did the same."""
+        run = next((each for each in self.known if each.low <= capacity < each.high), None)
+        if run is None:
+            run = self._run(_Allocator(np.frombuffer(self.sizes, np.int64).tolist(), capacity))
+            self.known.append(run)
+        return run
+
+    def _run(self, allocator: _Allocator) -> _Run:
+        taken, changes = allocator.taken, allocator.changes
+        previous, before, first, succeeds = b"", allocator.state(), 0, True
+        for step in self.steps:
+            state = allocator.state()
+            if step == previous and state == before:
+                shift = len(taken) - first
+                changes |= {event + shift: size for event, size in changes.items() if event >= first}
+                first, repeated = len(taken), taken[first:]
+                taken += repeated
+                continue
+            previous, before, first = step, state, len(taken)
+            succeeds = allocator.run(np.frombuffer(step, np.int64).tolist())
+            if not succeeds:
+                break
+        return _Run(np.array(taken, np.int64), changes, not succeeds, allocator.low, allocator.high)
 
 
 class _Allocator:
@@ -232,7 +258,8 @@ class _Allocator:
 
     A block is `size << _SHIFT | address`, so that sorted lists of free ones, `small` and `large`, are in
     order of size, then address. `at_start` and `at_end` find them by their ends, to merge them with what is
-    freed beside them; one address between segments is never used, so that their blocks do not touch.
+    freed beside them; one address between segments is never used, so that their blocks do not touch. `low` is
+    the most that was ever reserved, `high` the least that exceeded the capacity.
     """
 
     def __init__(self, wanted: list[int], capacity: float) -> None:
@@ -241,9 +268,10 @@ class _Allocator:
         self.large: list[int] = []
         self.at_start: dict[int, int] = {}
         self.at_end: dict[int, int] = {}
-        self.live: dict[int, int] = {}
+        self.live: dict[int, tuple[int, int]] = {}
         self.segments: dict[int, int] = {}
         self.next_address = self.reserved = 0
+        self.low, self.high = 0.0, math.inf
         self.taken: list[int] = []
         self.changes: dict[int, int] = {}
 
@@ -254,47 +282,51 @@ class _Allocator:
     def run(self, events: list[int]) -> bool:
         """Allocate and free; False at the first event without memory. One loop, because calls take longer."""
         wanted, live, at_start, at_end = self.wanted, self.live, self.at_start, self.at_end
-        note = self.taken.append
+        small, large, note = self.small, self.large, self.taken.append
         for event in events:
             if event >= 0:
                 want = wanted[event]
-                free = self.small if want <= _SMALL else self.large
+                free = small if want <= _SMALL else large
                 fit = bisect_left(free, want << _SHIFT)
                 if fit < len(free):
                     block = free.pop(fit)
-                    del at_start[block & _ADDRESS]
+                    start = block & _ADDRESS
+                    del at_start[start]
                 else:
                     block = self.reserve(want)
                     if block < 0:
                         return False
-                address, size = block & _ADDRESS, block >> _SHIFT
+                    start = block & _ADDRESS
+                size = block >> _SHIFT
                 rest = size - want
                 if rest > _SMALL or (rest and want <= _SMALL):
-                    block = rest << _SHIFT | address + want
-                    at_start[address + want] = at_end[address + size] = block
+                    end = start + want
+                    block = rest << _SHIFT | end
+                    at_start[end] = at_end[end + rest] = block
                     insort(free, block)
-                    size = want
+                    live[~event] = start, end
+                    note(want)
                 else:
-                    at_end.pop(address + size, None)
-                live[~event] = size << _SHIFT | address
-                note(size)
+                    end = start + size
+                    at_end.pop(end, None)
+                    live[~event] = start, end
+                    note(size)
             elif event in live:
-                block = live.pop(event)
-                address, size = block & _ADDRESS, block >> _SHIFT
-                free = self.small if size <= _SMALL else self.large
-                end = address + size
-                if end in at_start:
-                    after = at_start.pop(end)
-                    del free[bisect_left(free, after)]
-                    end += after >> _SHIFT
-                if address in at_end:
-                    before = at_end.pop(address)
-                    del free[bisect_left(free, before)]
-                    address = before & _ADDRESS
-                block = end - address << _SHIFT | address
-                at_start[address] = at_end[end] = block
-                insort(free, block)
+                start, end = live.pop(event)
+                size = end - start
+                free = small if size <= _SMALL else large
                 note(-size)
+                if end in at_start:
+                    block = at_start.pop(end)
+                    del free[bisect_left(free, block)]
+                    end += block >> _SHIFT
+                if start in at_end:
+                    block = at_end.pop(start)
+                    del free[bisect_left(free, block)]
+                    start = block & _ADDRESS
+                block = end - start << _SHIFT | start
+                at_start[start] = at_end[end] = block
+                insort(free, block)
             else:
                 if event == EMPTY_CACHE:
                     self.release_free_segments()
@@ -310,12 +342,15 @@ class _Allocator:
         else:
             size = -(-want // _LARGE_ROUNDING) * _LARGE_ROUNDING
         if self.reserved + size > self.capacity:
+            self.high = min(self.high, self.reserved + size)
             self.release_free_segments()
-            if self.reserved + size > self.capacity:
-                return -1
+        if self.reserved + size > self.capacity:
+            self.high = min(self.high, self.reserved + size)
+            return -1
         address, self.next_address = self.next_address, self.next_address + size + 1
         self.segments[address] = size
         self._change(size)
+        self.low = max(self.low, self.reserved)
         return size << _SHIFT | address
 
     def release_free_segments(self) -> None:

@@ -77,8 +77,9 @@ def convolution_workspaces(graph: Graph) -> Mapping[int, int]:
     """Workspace bytes of each convolution call that needs one: input, weight and output, transposed."""
     if graph.options.channels_last:
         return {}
+    sizes = _spec_bytes(graph).tolist()
     return {
-        each.place: sum(graph.specs[spec].bytes for spec in (each.input, each.weight, each.output))
+        each.place: sizes[each.input] + sizes[each.weight] + sizes[each.output]
         for each in _convolutions(graph.structure)
         if each.groups == 1 and any(size > 1 for size in graph.specs[each.weight].shape[2:])
     }
@@ -224,16 +225,15 @@ _USE_OF_ROLE = {
 class _Wiring:
     """What follows from calls and buffers, whatever the sizes of tensors.
 
-    `uses`, `specs`, `born`, `dies` and `of_expert` are columns over all buffers, `roles` the buffers of each
-    role. The first `forward` calls are the forward pass; `loss` are the calls of a fused loss; `added` are
-    the specs of the weights of each product that adds to gradients, each combination once.
+    `uses`, `specs`, `born` and `dies` are columns over all buffers, `roles` the buffers of each role. The
+    first `forward` calls are the forward pass; `loss` are the calls of a fused loss; `added` are the specs of
+    the weights of each product that adds to gradients, each combination once.
     """
 
     uses: Integers
     specs: Integers
     born: Integers
     dies: Integers
-    of_expert: NDArray[np.bool_]
     roles: Mapping[Role, Integers]
     forward: int
     optimizer_start: int
@@ -245,28 +245,33 @@ class _Wiring:
 def _wiring(structure: Structure) -> _Wiring:
     calls, buffers = structure.calls, structure.buffers
     phases = [call.phase for call in calls]
-    cast = {buffer.name for buffer in buffers if buffer.role is Role.CAST_WEIGHT}
-    number = {role: USES.index(use) for role, use in _USE_OF_ROLE.items()}
-    master = USES.index(MemoryUse.MASTER_WEIGHTS)
-    uses = [
-        master if buffer.role is Role.PARAMETER and buffer.name in cast else number[buffer.role]
-        for buffer in buffers
-    ]
-    roles: dict[Role, list[int]] = {role: [] for role in Role}
+    indices: dict[Role, list[int]] = {role: [] for role in Role}
     for index, buffer in enumerate(buffers):
-        roles[buffer.role].append(index)
+        indices[buffer.role].append(index)
+    roles = {role: np.array(chosen, np.int64) for role, chosen in indices.items()}
+    uses = np.empty(len(buffers), np.int64)
+    for role, chosen in roles.items():
+        uses[chosen] = USES.index(_USE_OF_ROLE[role])
+    cast = {buffers[index].name for index in indices[Role.CAST_WEIGHT]}
+    master = [index for index in indices[Role.PARAMETER] if buffers[index].name in cast]
+    uses[master] = USES.index(MemoryUse.MASTER_WEIGHTS)
     return _Wiring(
-        uses=np.array(uses, np.int64),
+        uses=uses,
         specs=np.array([buffer.spec for buffer in buffers], np.int64),
         born=np.array([buffer.born for buffer in buffers], np.int64),
         dies=np.array([buffer.dies for buffer in buffers], np.int64),
-        of_expert=np.array([is_of_expert(buffer.name) for buffer in buffers], bool),
-        roles={role: np.array(indices, np.int64) for role, indices in roles.items()},
+        roles=roles,
         forward=phases.count(Phase.FORWARD),
         optimizer_start=phases.index(Phase.OPTIMIZER) if Phase.OPTIMIZER in phases else len(calls),
         loss=tuple(index for index, call in enumerate(calls) if call.settings.get("part") == "loss"),
-        added=_added_gradients(structure),
+        added=_added_gradients(structure, frozenset(indices[Role.GRADIENT])),
     )
+
+
+@once_per_structure
+def _of_experts(structure: Structure) -> NDArray[np.bool_]:
+    """Whether each buffer belongs to an expert."""
+    return np.array([is_of_expert(buffer.name) for buffer in structure.buffers], bool)
 
 
 @once_per_graph
@@ -284,7 +289,9 @@ def tensor_lifetimes(graph: Graph, options: MemoryOptions, cublas_workspace_byte
     """The allocations of one device during a step."""
     wiring, buffers, stage = _wiring(graph.structure), _buffers(graph), options.zero_stage
     indices = {role: chosen[buffers.bytes[chosen] > 0] for role, chosen in wiring.roles.items()}
-    shards = options.data_parallel * np.where(wiring.of_expert, 1, options.dense_shards)
+    shards = np.full(len(buffers), options.data_parallel)
+    if options.dense_shards > 1:
+        shards[~_of_experts(graph.structure)] *= options.dense_shards
 
     def share(role: Role, is_sharded: bool, sizes: Integers = buffers.bytes) -> Allocations:
         """The allocations of a role, or what one device keeps of them."""
@@ -460,17 +467,20 @@ def _fused_loss(graph: Graph) -> _FusedLoss:
     return _FusedLoss(np.array(inner, np.int64), logits, last)
 
 
-def _added_gradients(structure: Structure) -> tuple[tuple[int, ...], ...]:
+def _added_gradients(structure: Structure, gradients: frozenset[int]) -> tuple[tuple[int, ...], ...]:
     """The specs of weights to whose gradients a product adds: each combination once, in order."""
     buffers = structure.buffers
     weights = {buffer.name: buffer.spec for buffer in buffers if buffer.role is Role.PARAMETER}
     combinations: dict[tuple[int, ...], None] = {}
     for call in structure.calls:
-        if call.phase is not Phase.BACKWARD or call.nature is not Nature.OTHER:
-            continue
-        added = [buffers[index] for index in call.writes if index in call.reads]
-        specs = [weights[each.name] for each in added if each.role is Role.GRADIENT and each.name in weights]
-        combinations[tuple(specs)] = None
+        if (
+            call.phase is Phase.BACKWARD
+            and call.nature is Nature.OTHER
+            and not gradients.isdisjoint(call.writes)
+        ):
+            added = [index for index in call.writes if index in gradients and index in call.reads]
+            names = [buffers[index].name for index in added]
+            combinations[tuple(weights[name] for name in names if name in weights)] = None
     return tuple(combinations)
 
 

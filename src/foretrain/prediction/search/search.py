@@ -25,6 +25,7 @@ from foretrain.prediction.strategies.expert import feasible_expert_degrees
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.strategy import MixedPrecision, replication, strategies
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
+from foretrain.progress import phase
 from foretrain.units import format_bytes
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.family import Family
@@ -111,7 +112,7 @@ def _family(layout: Layout) -> str:
 
 def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
     """The fastest layouts for a global batch; `Infeasible` if none fits."""
-    with garbage_collection_off():
+    with garbage_collection_off(), phase(f"searching layouts of {context.hardware.devices} devices"):
         candidates = sorted(_candidates(context, global_batch), key=lambda each: each.sketch.seconds)
         if not candidates:
             raise InvalidRequest(

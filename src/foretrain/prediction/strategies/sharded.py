@@ -80,74 +80,67 @@ def item_bytes(graph: Graph, spec: Spec | None) -> int:
     return half or (ITEM_BYTES[spec.dtype] if spec else 0)
 
 
-def gather_units(graph: Graph, is_member: Callable[[str], bool] = lambda _: True) -> list[Gathered]:
+def _is_any(_: str) -> bool:
+    return True
+
+
+def gather_units(graph: Graph, is_member: Callable[[str], bool] = _is_any) -> list[Gathered]:
     """All gathers of a step: each block once forward and once backward, one block prefetched.
 
     Under mixed precision, units are gathered in half precision, as FSDP does with a `param_dtype`. Parameters
     are filtered by `is_member`.
     """
+    units, structure = _units(graph.structure), graph.structure
+    if is_member is not _is_any:
+        units = {index: unit for index, unit in units.items() if is_member(graph.buffers[index].name)}
     sizes: dict[str, int] = {}
-    unit_of_buffer: dict[int, str] = {}
-    for index, buffer in enumerate(graph.buffers):
-        if buffer.role is Role.PARAMETER and is_member(buffer.name):
-            unit = unit_of(buffer.name)
-            unit_of_buffer[index] = unit
-            spec = graph.specs[buffer.spec]
-            sizes[unit] = sizes.get(unit, 0) + spec.elements * item_bytes(graph, spec)
-    return _prefetch(_uses(graph, unit_of_buffer), sizes)
+    for index, unit in units.items():
+        spec = graph.specs[graph.buffers[index].spec]
+        sizes[unit] = sizes.get(unit, 0) + spec.elements * item_bytes(graph, spec)
+    return _prefetch(_all_uses(structure) if is_member is _is_any else _uses(structure, units), sizes)
 
 
-def _uses(graph: Graph, unit_of_buffer: dict[int, str]) -> dict[tuple[str, Phase], tuple[int, int]]:
+@once_per_structure
+def _units(structure: Structure) -> dict[int, str]:
+    """The unit of each parameter."""
+    buffers = enumerate(structure.buffers)
+    return {index: unit_of(buffer.name) for index, buffer in buffers if buffer.role is Role.PARAMETER}
+
+
+_Uses = dict[tuple[str, Phase], tuple[int, int]]
+
+
+@once_per_structure
+def _all_uses(structure: Structure) -> _Uses:
+    return _uses(structure, _units(structure))
+
+
+def _uses(structure: Structure, unit_of_buffer: dict[int, str]) -> _Uses:
     """First and last call that reads each unit, forward and backward, or writes its gradients.
 
     The first block may write gradients without reading its weights; it is gathered backward, too.
     """
-    spans: dict[tuple[str, Phase], tuple[int, int]] = {}
+    spans: _Uses = {}
     units_gathered = set(unit_of_buffer.values())
     gradient_of = {
         index: unit_of(buffer.name)
-        for index, buffer in enumerate(graph.buffers)
+        for index, buffer in enumerate(structure.buffers)
         if buffer.role is Role.GRADIENT and unit_of(buffer.name) in units_gathered
     }
-    for index, call_phase, reads, writes in _parameter_calls(graph.structure):
-        units = {unit_of_buffer[buffer] for buffer in reads if buffer in unit_of_buffer}
-        units |= {gradient_of[buffer] for buffer in writes if buffer in gradient_of} - {ROOT}
+    for index, call in enumerate(structure.calls):
+        if call.phase is Phase.OPTIMIZER:
+            break
+        units = {unit_of_buffer[buffer] for buffer in call.reads if buffer in unit_of_buffer}
+        if call.phase is Phase.BACKWARD:
+            units |= {gradient_of[buffer] for buffer in call.writes if buffer in gradient_of} - {ROOT}
         for unit in units:
-            phase = Phase.FORWARD if unit == ROOT else call_phase
+            phase = Phase.FORWARD if unit == ROOT else call.phase
             start, _ = spans.get((unit, phase), (index, index))
             spans[unit, phase] = (start, index)
     return spans
 
 
-class _ParameterCall(NamedTuple):
-    """A call before the optimizer that reads parameters or, backward, writes gradients."""
-
-    place: int
-    phase: Phase
-    reads: list[int]
-    writes: list[int]
-
-
-@once_per_structure
-def _parameter_calls(structure: Structure) -> list[_ParameterCall]:
-    """The calls that gathers wait for, a few of all."""
-    buffers = enumerate(structure.buffers)
-    role = {index: each.role for index, each in buffers if each.role in (Role.PARAMETER, Role.GRADIENT)}
-    listed = []
-    for index, call in enumerate(structure.calls):
-        if call.phase is Phase.OPTIMIZER:
-            break
-        reads = [buffer for buffer in call.reads if role.get(buffer) is Role.PARAMETER]
-        is_backward = call.phase is Phase.BACKWARD
-        writes = (
-            [buffer for buffer in call.writes if role.get(buffer) is Role.GRADIENT] if is_backward else []
-        )
-        if reads or writes:
-            listed.append(_ParameterCall(index, call.phase, reads, writes))
-    return listed
-
-
-def _prefetch(uses: dict[tuple[str, Phase], tuple[int, int]], sizes: dict[str, int]) -> list[Gathered]:
+def _prefetch(uses: _Uses, sizes: dict[str, int]) -> list[Gathered]:
     """The gathers of units, each started when the unit before it starts."""
     gathered: list[Gathered] = []
     for phase in (Phase.FORWARD, Phase.BACKWARD):
@@ -195,7 +188,7 @@ def _groups(program: Program) -> Iterator[tuple[tuple[Axis, ...], Callable[[str]
     """The axes along which state is sharded, and a filter of parameters: experts and others are separate."""
     axes = tuple(axis for axis in SHARING if axis is Axis.SHARD or program.degree(axis) > 1)
     if program.degree(Axis.EXPERT) == 1:
-        yield axes, lambda _: True
+        yield axes, _is_any
         return
     yield axes, lambda parameter: not is_of_expert(parameter)
     yield tuple(axis for axis in axes if axis is not Axis.EXPERT), is_of_expert

@@ -18,8 +18,8 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit; errors become one sentence on stderr and the documented exit code."""
-    _open_closed_streams()
     try:
+        _open_closed_streams()
         import click
 
         exit_code = _run(sys.argv[1:] if arguments is None else list(arguments))
@@ -37,10 +37,26 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         reason = f"{error.strerror or error}{about}; {remedy}"
         fail(f"I/O error: {reason}", BackendFailed.exit_code)
     except KeyboardInterrupt:
-        exit_code = INTERRUPTED
+        _interrupted()
     except click.ClickException as error:
         fail(_usage(error), error.exit_code)
     sys.exit(exit_code)
+
+
+def _interrupted() -> NoReturn:
+    """Answer Ctrl-C; another one while files are cleaned up ends the process."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        _flush_stdout()
+    except OSError:
+        _discard_stdout()
+    sys.stderr.write("interrupted before the answer was complete\n")
+    # CPython ends as if killed by the signal if it came while text was executed, as data classes do; unless
+    # text has been executed since.
+    exec("")
+    sys.exit(INTERRUPTED)
 
 
 def _open_closed_streams() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer, Infeasible
 from foretrain.encoding import encode
 from foretrain.errors import BackendFailed, ForetrainError, InvalidData, InvalidRequest, MissingData
+from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.calibrating import (
     CalibrateRequest,
     CalibrationRequest,
@@ -17,7 +18,7 @@ from foretrain.serving.requests.calibrating import (
     ImportCalibrationRequest,
     ListCalibrationsRequest,
 )
-from foretrain.serving.verbs.predicting import Progress, no_progress, workload
+from foretrain.serving.verbs.predicting import workload
 
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import WorkerFit

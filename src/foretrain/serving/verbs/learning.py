@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest, MissingData
+from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.learning import (
     ConvergeRequest,
     LearnLayersRequest,
     LearnRequest,
     LearnResourcesRequest,
 )
-from foretrain.serving.verbs.predicting import Progress, no_progress
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
+from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.listing import (
     DevicesRequest,
     ExplainRequest,
@@ -20,7 +21,7 @@ from foretrain.serving.requests.listing import (
     ModelsRequest,
     OffersRequest,
 )
-from foretrain.serving.verbs.predicting import Progress, no_progress, region_names, topology
+from foretrain.serving.verbs.predicting import region_names, topology
 from foretrain.units import format_money
 
 if TYPE_CHECKING:

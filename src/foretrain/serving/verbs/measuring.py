@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, final
 
 from foretrain.answers import Answer
 from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.measuring import CampaignRequest, MeasureRequest, ProfileRequest
-from foretrain.serving.verbs.predicting import Progress, no_progress, workload
+from foretrain.serving.verbs.predicting import workload
 from foretrain.units import UnitError, format_duration
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from foretrain.planning.rent_or_buy import RentOrBuy
     from foretrain.workloads.readers import ModelSource
 
-from foretrain.serving.verbs.predicting import Progress, no_progress, region_names, topology, workload
+from foretrain.progress import Progress, no_progress
+from foretrain.serving.verbs.predicting import region_names, topology, workload
 
 
 def plan(

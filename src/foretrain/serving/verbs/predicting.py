@@ -5,12 +5,13 @@ Also the nouns of the core that a request describes (`workload`, `scenario`, `co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.jobs.options import JobOptions, LengthOptions
 from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.progress import Progress, no_progress
 from foretrain.workloads.options import WorkloadRequest
 
 if TYPE_CHECKING:
@@ -30,16 +31,6 @@ if TYPE_CHECKING:
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
-
-
-class Progress(Protocol):
-    """Gets what is being done and, where it is known, which share of all is done."""
-
-    def __call__(self, doing: str, share: float | None = None, /) -> None: ...
-
-
-def no_progress(_doing: str, _share: float | None = None, /) -> None:
-    """Report progress to no one."""
 
 
 def trace(

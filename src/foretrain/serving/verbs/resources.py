@@ -11,9 +11,10 @@ from foretrain.answers import Infeasible
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.options import InputOptions, Parallelism
+from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests import request_from
 from foretrain.serving.requests.resources import CHANGES, PairRequest, ResourcesRequest
-from foretrain.serving.verbs.predicting import Progress, no_progress, topology, workload
+from foretrain.serving.verbs.predicting import topology, workload
 
 if TYPE_CHECKING:
     from foretrain.prediction.resources.consumption import Consumption, ConsumptionAnswer

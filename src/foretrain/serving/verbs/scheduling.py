@@ -12,15 +12,11 @@ from foretrain.decoding import options, part
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, UnknownName
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
 from foretrain.prediction.options import InputOptions
+from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests import request_from
 from foretrain.serving.requests.scheduling import PredictedJob, RunRequest, ScheduleRequest, SimulateRequest
 from foretrain.serving.verbs.planning import plan_strategies
-from foretrain.serving.verbs.predicting import (
-    Progress,
-    cost_model,
-    no_progress,
-    workload,
-)
+from foretrain.serving.verbs.predicting import cost_model, workload
 
 if TYPE_CHECKING:
     from foretrain.backends.answer import RealRun

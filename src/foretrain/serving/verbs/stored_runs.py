@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 from foretrain.answers import Answer
 from foretrain.encoding import encode, to_json
 from foretrain.errors import ForetrainError, InvalidRequest, MissingData, UnknownName
+from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.stored_runs import (
     CompareRunsRequest,
     DeleteRunsRequest,
@@ -20,7 +21,6 @@ from foretrain.serving.requests.stored_runs import (
     ShowRunRequest,
     ValidateRequest,
 )
-from foretrain.serving.verbs.predicting import Progress, no_progress
 from foretrain.units import UnitError, format_duration
 
 if TYPE_CHECKING:
