@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -129,7 +130,7 @@ def record_variant(recorded: Recorded, variant: StepVariant) -> Template:
     raise NotRecordable(problem)
 
 
-def record_architecture(name: str) -> str:
+def record_architecture(name: str, only_usual: bool = False) -> str:
     """Record one architecture and write its file; returns a line on it."""
     started = time.monotonic()
     recorded = next(each for each in list_architectures() if each.name == name)
@@ -137,13 +138,16 @@ def record_architecture(name: str) -> str:
     templates: list[tuple[str, Template | str]] = []
     failed = []
     for variant in list_variants(entry.attention, entry.attention, entry.image_size is not None):
+        if only_usual and not is_usual(variant):
+            continue
         try:
             templates.append((variant.key, record_variant(recorded, variant)))
         except NotRecordable as error:
             failed.append(f"  {variant.key}: {str(error)[:200]}")
         except ForetrainError as error:
             templates.append((variant.key, str(error)))
-    header = {"made_by": library.made_by(), "torch": torch.__version__, "model": entry.name}
+    header: dict[str, Any] = {"made_by": library.made_by(), "torch": torch.__version__, "model": entry.name}
+    header["is_whole"] = not only_usual
     file = library.write(name, header, templates)
     lines = len({json.dumps(each.tables) for _, each in templates if isinstance(each, Template)})
     seconds = time.monotonic() - started
@@ -156,7 +160,12 @@ def record_architecture(name: str) -> str:
 def is_up_to_date(name: str) -> bool:
     """Whether the file of an architecture was made by the present code."""
     file = library._read(name)
-    return file is not None and file.header["made_by"] == library.made_by()
+    return file is not None and file.header["made_by"] == library.made_by() and file.header["is_whole"]
+
+
+def is_usual(variant: StepVariant) -> bool:
+    """Whether a variant is one that most people train: mixed precision or FP32, fused attention."""
+    return variant.storage in USUAL_STORAGES and not (variant.eager or variant.forward_only or variant.lora)
 
 
 def main(words: list[str]) -> None:
@@ -165,6 +174,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--usual", action="store_true", help="only the variants that most people train")
     asked = parser.parse_args(words)
     names = asked.names or [each.name for each in list_architectures()]
     stale = [name for name in names if asked.again or asked.names or not is_up_to_date(name)]
@@ -172,7 +182,7 @@ def main(words: list[str]) -> None:
         print(*(f"{name}{' (stale)' if name in stale else ''}" for name in names), sep="\n")  # noqa: T201
         return
     with ProcessPoolExecutor(2) as pool:
-        for line in pool.map(record_architecture, stale):
+        for line in pool.map(record_architecture, stale, repeat(asked.usual)):
             print(line, flush=True)  # noqa: T201
 
 
