@@ -76,6 +76,20 @@ def test_all_recordings_of_a_model_equal_fresh_traces(model: str) -> None:
         _check(model, variant)
 
 
+@pytest.mark.parametrize("model", [entry.name for entry in list_models()])
+def test_the_usual_steps_of_a_model_are_recorded_by_the_present_code(model: str) -> None:
+    """If this fails, a recording is missing or stale: run `make graphs`."""
+    for precision in ("fp32", "bf16"):
+        for batch in (1, 2, 24):
+            source = read_model(model)
+            workload = Workload(source, BuildOptions(batch=batch), ResolvedOptions(precision=precision))
+            try:
+                assert _recorded(workload) is not None
+            except InvalidRequest:  # a size that the model does not take
+                with pytest.raises(InvalidRequest):
+                    trace_workload(workload)
+
+
 def test_the_recordings_are_few_megabytes() -> None:
     assert sum(file.stat().st_size for file in library.folder().iterdir()) < MOST_BYTES
 
