@@ -31,8 +31,8 @@ from pathlib import Path
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.cache import dump
-from foretrain.workloads.workload import traced
-graph = traced(workload_of(WorkloadRequest(sys.argv[1], batch=int(sys.argv[2]), precision="bf16")))
+from foretrain.workloads.workload import graph_of
+graph = graph_of(workload_of(WorkloadRequest(sys.argv[1], batch=int(sys.argv[2]), precision="bf16")))
 Path(sys.argv[3]).write_bytes(dump(graph))
 """
 _CALIBRATIONS = (

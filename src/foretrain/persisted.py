@@ -45,14 +45,15 @@ def restore(kind: type[T], plain: Any, what: str = "it") -> T:
     return restored
 
 
-def read_json_object(file: Path, what: str) -> dict[str, Any]:
-    """The JSON object of a file; anything else raises `InvalidData`, which says that it is not `what`."""
+def read_json_object(file: Path, what: str, remedy: str = "") -> dict[str, Any]:
+    """The JSON object of a file; anything else raises `InvalidData`: that it is not `what`, and a remedy."""
+    after = f"; {remedy}" if remedy else ""
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidData(str(file), f"is not {what}: {error}") from error
+        raise InvalidData(str(file), f"is not {what}: {error}{after}") from error
     if not isinstance(content, dict):
-        raise InvalidData(str(file), f"is not {what}: it holds no object, but {_shown(content)}")
+        raise InvalidData(str(file), f"is not {what}: it holds no object, but {_shown(content)}{after}")
     return content
 
 

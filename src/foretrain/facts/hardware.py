@@ -29,7 +29,6 @@ from foretrain.decoding import (
     OptionKind,
     decode,
     option,
-    parse_mapping,
     read_mapping,
     records,
     whole_number,
@@ -188,11 +187,6 @@ def read_cluster_file(path: str | Path) -> ClusterFile:
     """The contents of a cluster file, checked; a malformed one raises `InvalidData` that names the key."""
     file = Path(path).expanduser()
     return _checked(read_mapping(file, "cluster file", _EXAMPLE), file)
-
-
-def parse_cluster(text: str, file: str) -> ClusterFile:
-    """The same from the text of the file."""
-    return _checked(parse_mapping(text, Path(file), _EXAMPLE), Path(file))
 
 
 def _checked(content: dict[str, Any], file: Path) -> ClusterFile:

@@ -36,7 +36,6 @@ from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import (
     chance_to_exceed,
-    communicator_bytes,
     estimate_memory,
     out_of_memory_probability,
 )
@@ -228,12 +227,7 @@ class ConfigurationSpace:
         stage = max(ZERO_STAGES.values()) if hardware.devices > 1 else 0
         table = self.sharding.table if stage else self.table
         least = table.memory.bytes(table.batches[0], stage, hardware.devices, False, hardware.device)
-        return least + self.communicator_bytes(hardware)
-
-    def communicator_bytes(self, hardware: Hardware) -> int:
-        """The buffers of NCCL on a device under data parallelism."""
-        layout = layout_of("ddp", hardware.devices, hardware.devices_per_node)
-        return communicator_bytes(self.table.graph(self.table.batches[0]), layout, network_on(hardware))
+        return least + self.table.communicator_bytes(hardware)
 
 
 def configuration_space(
@@ -407,7 +401,7 @@ def _candidate(
     steps = space.steps_at(batch * micro_batches * devices).quantiles.p50
     stage = ZERO_STAGES.get(strategy, 0)
     memory = space.table.memory.bytes(batch, stage, devices, micro_batches > 1, hardware.device)
-    memory += space.communicator_bytes(hardware)
+    memory += space.table.communicator_bytes(hardware)
     return EstimatedConfiguration(strategy, batch, micro_batches, devices, seconds, steps * seconds, memory)
 
 
@@ -492,7 +486,7 @@ def _with_memory(
     """Plain data parallelism, whose time is exact, with its memory simulated."""
     estimate, table = _estimate(space, hardware, candidate), space.table
     device, devices, accumulates = hardware.device, hardware.devices, candidate.micro_batches > 1
-    communicators = space.communicator_bytes(hardware)
+    communicators = space.table.communicator_bytes(hardware)
     if candidate.memory_bytes < _NEAR_CAPACITY * capacity_bytes(device):
         memory_bytes = table.memory.simulated(candidate.micro_batch, devices, accumulates, device)
         memory_bytes += communicators

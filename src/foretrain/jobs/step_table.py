@@ -18,6 +18,7 @@ from foretrain.jobs.batch_limits import DeviceMemory, capacity_bytes, smallest_b
 from foretrain.jobs.options import BatchLimits
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models import CostModel
+from foretrain.prediction.memory.estimate import communicator_bytes
 from foretrain.prediction.options import InputOptions
 from foretrain.prediction.resolving import as_stored, in_usual_precision
 from foretrain.prediction.search.sketch import (
@@ -29,9 +30,10 @@ from foretrain.prediction.search.sketch import (
     sent_bytes,
 )
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
+from foretrain.prediction.strategies.layout import DATA_PARALLEL
 from foretrain.prediction.strategies.program import Bucket
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
-from foretrain.prediction.strategies.strategy import MixedPrecision
+from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
 from foretrain.workloads.graph import Graph, checkpoint_bytes
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
 
@@ -65,6 +67,10 @@ class StepTable:
         """The input of one micro-batch of each device."""
         readers = 1 if self.input.dataset is None else hardware.devices_per_node
         return self._loading(batch, hardware.device.id, readers)
+
+    def communicator_bytes(self, hardware: Hardware) -> int:
+        """The buffers of NCCL on a device under data parallelism."""
+        return self._communicators(hardware.name)
 
     @cached_property
     def sent_bytes(self) -> float:
@@ -103,6 +109,15 @@ class StepTable:
             return reduction(self._buckets, hardware, network_on(hardware))
 
         return cache(reduced)
+
+    @cached_property
+    def _communicators(self) -> Callable[[str], int]:
+        def held(name: str) -> int:
+            hardware = self.machines[name]
+            layout = layout_of(DATA_PARALLEL, hardware.devices, hardware.devices_per_node)
+            return communicator_bytes(self.graph(self.batches[0]), layout, network_on(hardware))
+
+        return cache(held)
 
     @cached_property
     def _loading(self) -> Callable[[int, str, int], InputPipeline]:

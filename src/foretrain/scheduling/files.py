@@ -16,7 +16,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -261,15 +261,7 @@ def job_from(entry: JobEntry, times: JobTimes) -> SubmittedJob:
         user=entry.user,
         budget_usd=math.inf if entry.budget_usd is None else entry.budget_usd,
         spread=times.spread,
-        switching=Switching(
-            start_seconds=entry.start_seconds,
-            checkpoint_seconds=entry.checkpoint_seconds,
-            restart_seconds=entry.restart_seconds,
-            migration_seconds=entry.migration_seconds,
-            minimum_run_seconds=entry.minimum_run_seconds,
-            checkpoint_every_seconds=entry.checkpoint_every_seconds,
-            movable=entry.movable,
-        ),
+        switching=Switching(**{each.name: getattr(entry, each.name) for each in fields(Switching)}),
     )
 
 

@@ -102,7 +102,7 @@ def test_mismatched_files_are_refused(samples: Samples, tmp_path: Path) -> None:
         with pytest.raises(InvalidData, match=message):
             load(file)
     file.write_text("{", encoding="utf-8")
-    with pytest.raises(InvalidData, match="not JSON"):
+    with pytest.raises(InvalidData, match="is not an Inspector"):
         load(file)
     file.write_text(text, encoding="utf-8")
     weights.unlink()

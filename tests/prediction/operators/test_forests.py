@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from calibration.boosted_trees import from_lightgbm
 
-from foretrain.prediction.operators.forests import Forest, load_forest
+from foretrain.prediction.operators.forests import Forest, ForestFile, load_forest
 
 STUMP = {
     "split_feature": 1,
@@ -60,3 +60,11 @@ def test_agrees_with_lightgbm() -> None:
     ours = from_lightgbm(booster.dump_model()).predict(inputs)
     agree = np.isclose(ours, booster.predict(inputs), atol=1e-4)
     assert agree.mean() > 0.99  # thresholds are rounded to 32 bits
+
+
+def test_trees_of_a_shipped_file_are_read_by_key() -> None:
+    shipped = ForestFile("products_trees.npz", ("tensor:",))
+    assert "tensor:9.0:layer" in set(shipped)
+    assert not any(key.startswith("lanes:") for key in shipped)
+    assert shipped.get("lanes:8.0:layer") is None
+    assert shipped["tensor:9.0:layer"] is shipped["tensor:9.0:layer"]

@@ -264,7 +264,7 @@ def test_corrections_of_training_sized_products_are_small() -> None:
         )
         modelled = modelled_seconds(work, ["tensor"] * len(work), target)
         forest = matrix.calibration().corrections[matrix.correction_key("tensor", target, is_plain=False)]
-        ratio = matrix.apply_trees(forest, work, target, modelled) / modelled
+        ratio = matrix.tree_correction(forest, work, target, modelled)
         assert np.all((ratio > 0.8) & (ratio < 1.25)), (name, ratio)
 
 
@@ -312,7 +312,7 @@ def test_corrections_are_bounded() -> None:
     work = products(table([linear(777, 555, 333), linear(64, 64, 64)]), target)
     modelled = np.array([1e-4, 1e-5])
     forest = matrix.calibration().corrections["lanes:8.0:layer"]
-    ratio = matrix.apply_trees(forest, work, target, modelled) / modelled
+    ratio = matrix.tree_correction(forest, work, target, modelled)
     assert np.all(np.abs(np.log(ratio)) <= matrix.CORRECTION_BOUND + 1e-9)
 
 

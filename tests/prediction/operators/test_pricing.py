@@ -10,8 +10,9 @@ from calibration.datasets.works import product
 from tests.support.plain_devices import plain_device
 
 from foretrain.errors import InvalidRequest
+from foretrain.facts.calibrations import forget_constants
 from foretrain.facts.devices import device
-from foretrain.prediction.operators import pricing
+from foretrain.prediction.operators import attention, convolution, matrix, pricing
 from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.pricing import OperatorModel, RooflineModel
@@ -60,3 +61,23 @@ def test_prices_everything_but_views() -> None:
 def test_the_interval_begins_at_the_bound() -> None:
     trust = RooflineModel().confidence(Kind.LINEAR, plain_device())
     assert (trust.p10, trust.p90) == (1.0, 10.0)
+
+
+def test_a_model_reads_its_calibration_when_it_first_prices() -> None:
+    forget_constants()
+    a100 = device("a100-pcie-40gb")
+    works = table([product(1, 256, 256, 256, "float32", is_linear=True)])
+    models = pricing.operator_models(a100)
+    assert matrix.calibration.cache_info().currsize == 0
+    next(model for model in models if Kind.LINEAR in model.kinds).seconds(works, a100)
+    assert matrix.calibration.cache_info().currsize == 1
+    assert attention.calibration.cache_info().currsize == convolution.calibration.cache_info().currsize == 0
+
+
+def test_prices_of_a_table_do_not_depend_on_the_devices_priced_before() -> None:
+    """Columns are shared by devices, so none may hold what belongs to one of them."""
+    works = [product(1, 100 * size, 64, 512, "float16", is_linear=True) for size in (1, 2, 3)]
+    shared = table(works)
+    for name in ("v100-pcie-32gb", "h100-sxm", "mi300x", "v100-pcie-32gb"):
+        alone = MatrixModel().seconds(table(works), device(name))
+        assert MatrixModel().seconds(shared, device(name)).tolist() == alone.tolist()

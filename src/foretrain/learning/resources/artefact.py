@@ -7,7 +7,6 @@ features, and the SHA-256 of the weights; files that do not match each other or 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +20,8 @@ from foretrain.facts.user_data import user_data_dir, write_atomically
 from foretrain.learning.resources.inputs import NODE_FEATURES, OTHER_FEATURES, Scaling
 from foretrain.learning.resources.options import InspectorOptions, need_torch_geometric
 from foretrain.learning.resources.samples import SETTING, TARGETS
-from foretrain.prediction.step.cpu_workers import CONSTANTS, WorkerConstants
+from foretrain.persisted import read_json_object, restore
+from foretrain.prediction.step.cpu_workers import WorkerConstants
 from foretrain.store.runs import Floats
 
 if TYPE_CHECKING:
@@ -110,12 +110,11 @@ def _weights(inspector: Inspector) -> bytes:
 def load(file: Path) -> Inspector:
     """Read an Inspector; files that are damaged, of another format or do not match raise `InvalidData`."""
     try:
-        raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         weights = file.with_suffix(".safetensors").read_bytes()
+        file.stat()
     except OSError as error:
         raise MissingData(f"no Inspector in {file}: {error.strerror}; `foretrain learn resources`") from error
-    except ValueError as error:
-        raise InvalidData(str(file), f"is not JSON ({error})") from error
+    raw = read_json_object(file, "an Inspector")
     _check(file, raw, weights)
     try:
         return _decode_inspector(raw, weights)
@@ -125,10 +124,11 @@ def load(file: Path) -> Inspector:
         ) from error
 
 
-def _check(file: Path, raw: Any, weights: bytes) -> None:
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        seen = raw.get("format") if isinstance(raw, dict) else type(raw).__name__
-        raise InvalidData(str(file), f"has format {seen}; this version reads {FORMAT}: train again")
+def _check(file: Path, raw: Mapping[str, Any], weights: bytes) -> None:
+    if raw.get("format") != FORMAT:
+        raise InvalidData(
+            str(file), f"has format {raw.get('format')}; this version reads {FORMAT}: train again"
+        )
     for name, wanted in (("targets", TARGETS), ("setting", SETTING)):
         if tuple(raw.get(name, ())) != wanted:
             raise InvalidData(str(file), f"was trained for other {name} than this version uses; train again")
@@ -140,7 +140,7 @@ def _check(file: Path, raw: Any, weights: bytes) -> None:
 
 def _decode_inspector(raw: Mapping[str, Any], weights: bytes) -> Inspector:
     tensors: Mapping[str, Any] = _safetensors().load(weights)
-    options = InspectorOptions(**raw["options"])
+    options = restore(InspectorOptions, raw["options"])
     members = tuple(
         _member(place, each, tensors, options, int(raw["repetitions"]))
         for place, each in enumerate(raw["members"])
@@ -148,12 +148,12 @@ def _decode_inspector(raw: Mapping[str, Any], weights: bytes) -> Inspector:
     return Inspector(
         options=options,
         members=members,
-        constants=WorkerConstants(**{name: float(raw["constants"][name]) for name in CONSTANTS}),
+        constants=restore(WorkerConstants, raw["constants"]),
         interval_seconds=float(raw["interval_seconds"]),
         low=_row(raw["low"]),
         high=_row(raw["high"]),
         alternating=np.array(raw["alternating"], float),
-        by_strategy={name: StrategyErrors(**each) for name, each in raw["by_strategy"].items()},
+        by_strategy={name: restore(StrategyErrors, each) for name, each in raw["by_strategy"].items()},
         most_workers=int(raw["most_workers"]),
         provenance=raw["provenance"],
     )

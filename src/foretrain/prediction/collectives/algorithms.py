@@ -122,13 +122,8 @@ def ring_all_reduce_seconds(message_bytes: Floats, members: int, medium: Medium)
     return _ring(message_bytes, members, 2, medium)
 
 
-def ring_all_gather_seconds(message_bytes: Floats, members: int, medium: Medium) -> Floats:
-    """All parts on all members."""
-    return _ring(message_bytes, members, 1, medium)
-
-
-def ring_reduce_scatter_seconds(message_bytes: Floats, members: int, medium: Medium) -> Floats:
-    """The sum, a part on each member."""
+def ring_gather_seconds(message_bytes: Floats, members: int, medium: Medium) -> Floats:
+    """All parts on all members; or, in reverse, the sum with a part on each (reduce-scatter)."""
     return _ring(message_bytes, members, 1, medium)
 
 
@@ -161,7 +156,7 @@ def in_switch_all_reduce_seconds(message_bytes: Floats, members: int, medium: Me
 
 def inside_all_reduce_seconds(message_bytes: Floats, per_node: int, inside: Medium) -> Floats:
     """The part inside a node: a reduce-scatter before and an all-gather after, of equal time."""
-    return 2 * ring_reduce_scatter_seconds(message_bytes, per_node, inside)
+    return 2 * ring_gather_seconds(message_bytes, per_node, inside)
 
 
 def across_all_reduce_seconds(message_bytes: Floats, per_node: int, nodes: int, outside: Medium) -> Floats:
@@ -181,20 +176,12 @@ def hierarchical_all_reduce_seconds(
     return around + across_all_reduce_seconds(message_bytes, per_node, nodes, outside)
 
 
-def hierarchical_all_gather_seconds(
+def hierarchical_gather_seconds(
     message_bytes: Floats, per_node: int, nodes: int, inside: Medium, outside: Medium
 ) -> Floats:
-    """Between nodes, then inside."""
-    across = ring_all_gather_seconds(message_bytes / per_node, nodes, outside)
-    return across + ring_all_gather_seconds(message_bytes, per_node, inside)
-
-
-def hierarchical_reduce_scatter_seconds(
-    message_bytes: Floats, per_node: int, nodes: int, inside: Medium, outside: Medium
-) -> Floats:
-    """Inside, then between nodes."""
-    across = ring_reduce_scatter_seconds(message_bytes / per_node, nodes, outside)
-    return across + ring_reduce_scatter_seconds(message_bytes, per_node, inside)
+    """An all-gather between nodes, then inside; a reduce-scatter is its reverse."""
+    across = ring_gather_seconds(message_bytes / per_node, nodes, outside)
+    return across + ring_gather_seconds(message_bytes, per_node, inside)
 
 
 def flat_ring(per_node: int, nodes: int, inside: Medium, outside: Medium) -> Medium:
@@ -240,21 +227,6 @@ def best_pieces(message_bytes: Floats, members: int, medium: Medium) -> Floats:
     step_bytes = medium.step_seconds * medium.bytes_per_second
     best: Floats = np.maximum(1.0, np.sqrt((members - 2) * message_bytes / step_bytes))
     return best
-
-
-def chain_reduce_seconds(message_bytes: Floats, members: int, medium: Medium) -> Floats:
-    """(k-1) (α + N/B), summing along a chain."""
-    return chain_broadcast_seconds(message_bytes, members, medium)
-
-
-def pipelined_reduce_seconds(message_bytes: Floats, members: int, medium: Medium) -> Floats:
-    """(S+k-2) (α + N/(S·B)), summing pieces along a chain."""
-    return pipelined_broadcast_seconds(message_bytes, members, medium)
-
-
-def tree_reduce_seconds(message_bytes: Floats, members: int, medium: Medium) -> Floats:
-    """⌈log2 k⌉ (α + N/B), summing in pairs."""
-    return tree_broadcast_seconds(message_bytes, members, medium)
 
 
 def direct_all_to_all_seconds(message_bytes: Floats, members: int, medium: Medium) -> Floats:

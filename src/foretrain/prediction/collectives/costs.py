@@ -165,27 +165,21 @@ def _medium(tier: Tier, group: Group, clock_hertz: float, learned: CollectiveCal
 
 Times = Iterator[tuple[str, Floats]]
 """Names of algorithms with their seconds."""
-_ROOTED = {
-    Verb.BROADCAST: (
-        ("chain", algorithms.chain_broadcast_seconds),
-        ("pipelined", algorithms.pipelined_broadcast_seconds),
-        ("tree", algorithms.tree_broadcast_seconds),
-    ),
-    Verb.REDUCE: (
-        ("chain", algorithms.chain_reduce_seconds),
-        ("pipelined", algorithms.pipelined_reduce_seconds),
-        ("tree", algorithms.tree_reduce_seconds),
-    ),
-}
+_FROM_ROOT = (
+    ("chain", algorithms.chain_broadcast_seconds),
+    ("pipelined", algorithms.pipelined_broadcast_seconds),
+    ("tree", algorithms.tree_broadcast_seconds),
+)
+"""A reduction is a broadcast in reverse, with a sum at each hop that takes no time of its own."""
 _RINGS = {
     Verb.ALL_REDUCE: algorithms.ring_all_reduce_seconds,
-    Verb.ALL_GATHER: algorithms.ring_all_gather_seconds,
-    Verb.REDUCE_SCATTER: algorithms.ring_reduce_scatter_seconds,
+    Verb.ALL_GATHER: algorithms.ring_gather_seconds,
+    Verb.REDUCE_SCATTER: algorithms.ring_gather_seconds,
 }
 _HIERARCHICAL = {
     Verb.ALL_REDUCE: algorithms.hierarchical_all_reduce_seconds,
-    Verb.ALL_GATHER: algorithms.hierarchical_all_gather_seconds,
-    Verb.REDUCE_SCATTER: algorithms.hierarchical_reduce_scatter_seconds,
+    Verb.ALL_GATHER: algorithms.hierarchical_gather_seconds,
+    Verb.REDUCE_SCATTER: algorithms.hierarchical_gather_seconds,
 }
 
 
@@ -230,8 +224,8 @@ def algorithm_times(verb: Verb, message_bytes: Floats, group: Group, media: Medi
     """All algorithms of a verb in a group of at least two, with their seconds."""
     if verb is Verb.SEND:
         yield "direct", send_seconds(message_bytes, media.outside or media.throughout)
-    elif verb in _ROOTED:
-        for name, algorithm in _ROOTED[verb]:
+    elif verb in (Verb.BROADCAST, Verb.REDUCE):
+        for name, algorithm in _FROM_ROOT:
             yield name, algorithm(message_bytes, group.size, media.throughout)
     elif media.outside is None:
         yield from _inside(verb, message_bytes, group.size, media.throughout)

@@ -12,12 +12,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
-from foretrain.facts.user_data import user_data_dir, write_atomically
+from foretrain.facts.user_data import read_kept, user_data_dir, write_atomically
 from foretrain.persisted import Malformed, restore
 
 FORMAT = "foretrain-calibration"
@@ -89,18 +88,15 @@ def as_text(calibration: CalibrationFile) -> str:
 
 def read_calibration(file: Path) -> CalibrationFile:
     """A calibration from its file; a foreign, newer, incomplete or damaged file raises `InvalidData`."""
-    try:
-        changed = file.stat().st_mtime_ns
-    except FileNotFoundError:
+    known = read_kept(file, _read)
+    if known is None:
         raise MissingData(
             f"there is no calibration file {str(file)!r}; give one that `calibrate export` wrote"
-        ) from None
-    return _read(file, changed)
+        )
+    return known
 
 
-@lru_cache(maxsize=16)
-def _read(file: Path, changed: int) -> CalibrationFile:
-    del changed  # part of the cache key: a file that changed is read again
+def _read(file: Path) -> CalibrationFile:
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -142,8 +138,7 @@ def _check(file: Path, raw: Mapping[str, Any]) -> CalibrationFile:
 
 def calibration_for(kind: str, device_id: str) -> CalibrationFile | None:
     """The stored calibration of a kind for a device; None without one."""
-    file = file_of(name_of(kind, device_id))
-    return read_calibration(file) if file.exists() else None
+    return read_kept(file_of(name_of(kind, device_id)), _read)
 
 
 def name_of(kind: str, device_id: str) -> str:

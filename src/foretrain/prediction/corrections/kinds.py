@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from foretrain.persisted import restore
 from foretrain.prediction.corrections.files import KINDS_OF_OPERATORS, calibration_for
 from foretrain.prediction.cost_models import PricedStep, TimingEvidence, step_estimate
 from foretrain.prediction.operators.pricing import Confidence, Knowledge
@@ -44,6 +45,10 @@ class KindTimes:
     kind: Kind
     measured_seconds: float
     predicted_seconds: float
+
+    def __post_init__(self) -> None:
+        if not (self.measured_seconds > 0 and self.predicted_seconds > 0):
+            raise ValueError(f"the times of {self.kind} operators must be above 0")
 
     @property
     def log_ratio(self) -> float:
@@ -84,23 +89,7 @@ class KindCorrections:
 
 def profiles_of(content: Mapping[str, Any]) -> tuple[ProfiledModel, ...]:
     """Profiles from the content of a calibration file; malformed content raises ValueError or the like."""
-    return tuple(_profile(each) for each in content["profiles"])
-
-
-def _profile(raw: Mapping[str, Any]) -> ProfiledModel:
-    kinds = tuple(
-        KindTimes(
-            Phase(row["phase"]),
-            Kind(row["kind"]),
-            float(row["measured_seconds"]),
-            float(row["predicted_seconds"]),
-        )
-        for row in raw["kinds"]
-    )
-    if any(not (row.measured_seconds > 0 and row.predicted_seconds > 0) for row in kinds):
-        raise ValueError(f"the times of a profile of {raw['model']} must be above 0")
-    whole = float(raw["measured_seconds"]), float(raw["predicted_seconds"])
-    return ProfiledModel(str(raw["model"]), int(raw["batch"]), *whole, kinds)
+    return tuple(restore(ProfiledModel, each, "a profile") for each in content["profiles"])
 
 
 def kind_corrections(model: str, device_id: str) -> KindCorrections | None:

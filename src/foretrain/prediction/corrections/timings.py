@@ -19,8 +19,8 @@ from typing import Any
 from foretrain.errors import InvalidData
 from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device, devices
-from foretrain.facts.user_data import write_atomically
-from foretrain.persisted import restore
+from foretrain.facts.user_data import read_kept, write_atomically
+from foretrain.persisted import read_json_object, restore
 from foretrain.prediction.corrections.error_model import (
     Shift,
     StepError,
@@ -130,20 +130,13 @@ def priced_error(
 
 def measured_steps() -> tuple[MeasuredStep, ...]:
     """All stored timings."""
-    file = measurements_file()
-    try:
-        changed = file.stat().st_mtime_ns
-    except FileNotFoundError:
-        return ()
-    return _read(file, changed)
+    return read_kept(measurements_file(), _read) or ()
 
 
-@lru_cache(maxsize=4)
-def _read(file: Path, changed: int) -> tuple[MeasuredStep, ...]:
-    del changed  # part of the cache key: a file that changed is read again
+def _read(file: Path) -> tuple[MeasuredStep, ...]:
+    raw = read_json_object(file, "a file of timings", "fix or remove it, then calibrate again")
     try:
-        raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if raw["format"] != FORMAT:
+        if raw.get("format") != FORMAT:
             raise ValueError("another version of foretrain wrote it")
         return tuple(step_from_plain(item) for item in raw["steps"])
     except (ValueError, KeyError, TypeError) as error:
@@ -166,7 +159,6 @@ def keep_only(steps: Iterable[MeasuredStep]) -> None:
         measurements_file().unlink(missing_ok=True)
         return
     write_atomically(measurements_file(), json.dumps({"format": FORMAT, "steps": kept}, indent=1) + "\n")
-    _read.cache_clear()  # a second write within one tick of the file system's clock
 
 
 def remember(steps: Iterable[MeasuredStep]) -> tuple[MeasuredStep, ...]:

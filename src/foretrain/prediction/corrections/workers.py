@@ -12,14 +12,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from foretrain.errors import InvalidData
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.hardware import Hardware
+from foretrain.facts.user_data import read_kept
 from foretrain.persisted import restore
-from foretrain.prediction.corrections.files import WORKERS, calibration_for, file_of
+from foretrain.prediction.corrections.files import WORKERS, file_of, name_of, read_calibration
 from foretrain.prediction.cost_models import OperatorCostModel, TimingEvidence
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.step.cpu_workers import (
@@ -105,18 +106,14 @@ def deviation(known: WorkerCalibration, model: str, key: str) -> SettingDeviatio
 
 def worker_calibration(device_id: str) -> WorkerCalibration | None:
     """The stored calibration of a machine; None without one."""
-    stored = calibration_for(WORKERS, device_id)
-    return None if stored is None else _decode(json.dumps(stored.content, sort_keys=True), stored.device)
+    return read_kept(file_of(name_of(WORKERS, device_id)), _read)
 
 
-@lru_cache(maxsize=4)
-def _decode(text: str, device_id: str) -> WorkerCalibration:
-    raw: dict[str, Any] = json.loads(text)
+def _read(file: Path) -> WorkerCalibration:
     try:
-        return _from_plain(raw)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        file = str(file_of(f"{WORKERS}-{device_id}"))
-        raise InvalidData(file, f"has incomplete content ({error}); calibrate again") from error
+        return _from_plain(read_calibration(file).content)
+    except ValueError as error:
+        raise InvalidData(str(file), f"has incomplete content ({error}); calibrate again") from error
 
 
 def _from_plain(raw: Mapping[str, Any]) -> WorkerCalibration:

@@ -21,16 +21,15 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.devices import Device
-from foretrain.facts.user_data import user_data_dir, write_atomically
-from foretrain.persisted import restore
+from foretrain.facts.user_data import read_kept, user_data_dir, write_atomically
+from foretrain.persisted import read_json_object, restore
 from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
@@ -301,12 +300,10 @@ def keep(calibration: CpuCalibration) -> Path:
 
 def calibration_of(device: Device) -> CpuCalibration:
     """The calibration of a CPU; `MissingData` without one."""
-    file = calibration_file(device.id)
-    try:
-        changed = file.stat().st_mtime_ns
-    except FileNotFoundError:
-        raise MissingData(_not_calibrated(device)) from None
-    return _read(file, changed)
+    known = read_kept(calibration_file(device.id), _read)
+    if known is None:
+        raise MissingData(_not_calibrated(device))
+    return known
 
 
 def _not_calibrated(device: Device) -> str:
@@ -318,15 +315,13 @@ def _not_calibrated(device: Device) -> str:
     )
 
 
-@lru_cache(maxsize=4)
-def _read(file: Path, changed: int) -> CpuCalibration:
-    del changed  # part of the cache key: a file that changed is read again
+def _read(file: Path) -> CpuCalibration:
+    raw = read_json_object(file, "a calibration", "run `foretrain calibrate --here` again")
     try:
-        raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if raw.pop("format") != FORMAT:
+        if raw.get("format") != FORMAT:
             raise ValueError("another version of foretrain wrote it")
         return restore(CpuCalibration, raw)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except ValueError as error:
         problem = f"cannot be read ({error}); run `foretrain calibrate --here` again"
         raise InvalidData(str(file), problem) from error
 

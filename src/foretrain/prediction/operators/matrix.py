@@ -360,11 +360,6 @@ def tree_correction(forest: Forest, work: Products, device: Device, modelled: Fl
     return np.asarray(np.exp(np.clip(departure, -CORRECTION_BOUND, CORRECTION_BOUND)))
 
 
-def apply_trees(forest: Forest, work: Products, device: Device, modelled: Floats) -> Floats:
-    """Modelled seconds times the prediction of a forest."""
-    return modelled * tree_correction(forest, work, device, modelled)
-
-
 @dataclass(frozen=True)
 class Kernels:
     """The constants of the libraries of one vendor, and the limit that power sets to its devices."""

@@ -380,7 +380,7 @@ class _Segments:
         return self._orders[key]
 
     def _list_tasks(self, micro_batches: int, exchanges: frozenset[When] | None) -> _Order:
-        bounds = self._bounds
+        bounds, started = self._bounds, self._started_after
         body = bounds.index(optimizer_start(self.program.graph))
         order = _Order([], [], [])
         awaited: dict[int, list[int]] = defaultdict(list)  # exchanges by the call that waits for them
@@ -394,7 +394,8 @@ class _Segments:
                 order.streams.append(0)
                 order.what.append(segment)
                 order.after.append(tuple(awaited.pop(bounds[segment], ())))
-                self._start_exchanges(bounds[segment + 1] - 1, when, computed, order, awaited)
+                if bounds[segment + 1] - 1 in started:
+                    self._start_exchanges(bounds[segment + 1] - 1, when, computed, order, awaited)
         return order
 
     def _start_exchanges(

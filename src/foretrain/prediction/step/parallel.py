@@ -56,6 +56,7 @@ from foretrain.prediction.strategies.program import (
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
 from foretrain.prediction.strategies.strategy import divide_step, replication
 from foretrain.workloads.executed import ExecutedGraph
+from foretrain.workloads.graph import Graph, once_per_graph
 from foretrain.workloads.ops import Kind
 
 EXPOSED = "exposed communication"
@@ -175,13 +176,18 @@ def with_launched_exchanges(times: CallTimes, program: Program, step: PricedStep
     return CallTimes(times.device, host)
 
 
+@once_per_graph
+def _update_of(graph: Graph) -> Graph:
+    """The calls of the optimizer alone."""
+    return replace(graph, calls=graph.calls[optimizer_start(graph) :])
+
+
 def _with_sharded_update(
     times: CallTimes, program: Program, layout: Layout, at: StepEnvironment
 ) -> CallTimes:
     """Call times with an optimizer that updates only this device's share of the parameters."""
     shards = replication(layout).shards(layout).optimizer
-    start = optimizer_start(program.graph)
-    update = replace(program.graph, calls=program.graph.calls[start:])
+    start, update = optimizer_start(program.graph), _update_of(program.graph)
     if shards == 1 or not update.calls:
         return times
     share = call_times(at.model.priced(with_sharded_optimizer(update, shards), at.device))

@@ -20,7 +20,7 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.listing import Floats, listing_of
 from foretrain.prediction.strategies.layout import SHARDED, Layout, divisors, one_of, whole_number
 from foretrain.prediction.strategies.program import (
     AVERAGING,
@@ -53,7 +53,6 @@ from foretrain.workloads.graph import (
     once_per_structure,
 )
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
-from foretrain.workloads.rules import operators
 
 _HALF = {"fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
 
@@ -293,7 +292,7 @@ def with_sharded_optimizer(graph: Graph, degree: int) -> Graph:
     if degree == 1:
         return graph
     shares = _Shares(graph, degree)
-    by_rows = {op.call for op in operators(graph) if op.work.kind in _BY_ROWS}
+    by_rows = {op.call for op in listing_of(graph).ops if op.work.kind in _BY_ROWS}
     calls = tuple(
         shares.call(call, index in by_rows) if call.phase is Phase.OPTIMIZER else call
         for index, call in enumerate(graph.calls)
@@ -311,6 +310,7 @@ class _Shares:
         self.specs, self.buffers = list(graph.specs), list(graph.buffers)
         self._degree = degree
         self._number: dict[Spec, int] = {}
+        self._of_spec = {(NO_TENSOR, False): NO_TENSOR, (NO_TENSOR, True): NO_TENSOR}
         self._of_buffer: dict[tuple[int, bool], int] = {}
 
     def call(self, call: Call, by_rows: bool) -> Call:
@@ -323,8 +323,12 @@ class _Shares:
         )
 
     def _spec(self, index: int, by_rows: bool) -> int:
-        if index == NO_TENSOR:
-            return NO_TENSOR
+        key = index, by_rows
+        if key not in self._of_spec:
+            self._of_spec[key] = self._add_spec(index, by_rows)
+        return self._of_spec[key]
+
+    def _add_spec(self, index: int, by_rows: bool) -> int:
         whole = self.specs[index]
         shape: tuple[int, ...] = (math.ceil(whole.elements / self._degree),)
         if by_rows and whole.shape:
