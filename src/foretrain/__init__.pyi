@@ -681,17 +681,17 @@ class _MeasureRequestKeywords(TypedDict, total=False):
     nodes: int | None
     """Number of nodes, with `join` (default: from torchrun or Slurm)."""
     wait: float
-    """Seconds for which the first node waits for the others, with `join`."""
+    """Seconds that the first node waits for the others, with `join`."""
 
 class _CampaignRequestKeywords(TypedDict, total=False):
     """A campaign file, and where it runs."""
 
     on: str | None
-    """Run on a Ray cluster, by default the one of this machine's environment."""
+    """Run on a Ray cluster (default address: RAY_ADDRESS, else the cluster on this machine)."""
     store: str | None
-    """Store of the results: a file or a database URL."""
+    """Store of the results: SQLite file or database URL."""
     limit: int | None
-    """Most trials to run this time."""
+    """Maximum number of trials to run now."""
     dry_run: bool
     """List the trials without running them."""
 
@@ -705,7 +705,7 @@ class _CalibrateRequestKeywords(
     here: bool
     """Time operators on this machine: its GPU, else its CPU."""
     seconds: float
-    """With `here`: how long to measure."""
+    """Duration in seconds, with `here`."""
     runs: bool
     """Fit this machine to stored runs of CPU workers."""
     model: str | None
@@ -715,13 +715,13 @@ class _CalibrateRequestKeywords(
     campaign: str | None
     """With `runs`: only runs of this campaign."""
     store: str | None
-    """With `runs`: the store, a file or a database URL (default: yours)."""
+    """With `runs`: SQLite file or database URL of the store (default: your own)."""
     held_out: str
-    """With `runs`: models to test on: `each` left out in turn, or `half` of them or names, never fitted."""
+    """With `runs`: held-out models: `each` in turn, `half` of them, or names."""
     trace: str | Path | None
-    """A trace of torch.profiler, .json or .json.gz, of `model` on `on`."""
+    """Trace of `model` on `on`, exported by torch.profiler (.json or .json.gz)."""
     on: str | None
-    """With `trace`: the device it was made on."""
+    """With `trace`: device on which it was recorded."""
 
 class _ListCalibrationsRequestKeywords(TypedDict, total=False):
     """All calibrations."""
@@ -733,7 +733,7 @@ class _ExportCalibrationRequestKeywords(TypedDict, total=False):
     """One calibration, and the file to write."""
 
     file: str | Path
-    """The file to write."""
+    """File to write."""
 
 class _ImportCalibrationRequestKeywords(TypedDict, total=False):
     """A calibration file."""
@@ -765,39 +765,39 @@ class _LearnLayersRequestKeywords(TypedDict, total=False):
     """Lines of layers from profiles."""
 
     predict: str | Sequence[str]
-    """Profiles of other models to predict by the lines of the first ones."""
+    """Profiles of other models to predict with the fitted lines."""
     complexity: Literal["operations", "predicted"]
-    """What c is: operations of the published table, or foretrain's own prediction of the layer."""
+    """Meaning of c: operations of the layer (published table), or foretrain's own prediction."""
 
 class _LearnResourcesRequestKeywords(TypedDict, total=False):
     """Which runs an Inspector is trained on, and how."""
 
     runs: str | Path | None
-    """Parquet file of runs, as `foretrain runs export` writes it (default: the store)."""
+    """Parquet file written by `foretrain runs export` (default: the store)."""
     store: str | None
-    """The store of runs, if not the default one."""
+    """SQLite file or database URL of the store (default: your own)."""
     model: str | Sequence[str]
     """Only runs of these models."""
     strategy: str | Sequence[str]
-    """Only runs with these strategies, e.g. for a transfer."""
+    """Only runs with these strategies."""
     network: Literal["gcn", "gat", "gin", "mpnn"]
-    """Graph network."""
+    """Type of graph network."""
     readout: Literal["set2set", "mean", "sum", "max"]
-    """Readout of the graph."""
+    """Graph readout."""
     grouping: Literal["proportional", "uniform", "none"]
-    """Grouping of the operators."""
+    """Operator grouping."""
     start: str | Path | None
-    """Transfer this Inspector (its JSON, or `shipped`) instead of training a new one."""
+    """Fine-tune this Inspector (JSON file, or `shipped`) instead of training from scratch."""
     epochs: int
-    """Most epochs of a member."""
+    """Maximum number of epochs per ensemble member."""
     members: int
-    """Members of the ensemble."""
+    """Number of ensemble members."""
     folds: int
-    """Folds of models left out for the accuracy."""
+    """Number of cross-validation folds; each holds out whole models."""
     seed: int
-    """Seed of all that is random."""
+    """Random seed."""
     out: str | Path | None
-    """JSON to write, the weights beside it (default: your own Inspector, which `resources` uses)."""
+    """Output JSON file; weights are saved beside it (default: your own Inspector, used by `resources`)."""
 
 class _ProfileRequestKeywords(
     _BatchOptionKeywords, _TrainingOptionsKeywords, _PhaseOptionsKeywords, total=False
@@ -809,11 +809,11 @@ class _ProfileRequestKeywords(
     here: bool
     """Run the model on this machine: its GPU, else its CPU."""
     trace: str | Path | None
-    """Read a trace that torch.profiler exported on another machine, .json or .json.gz."""
+    """Trace exported by torch.profiler on another machine, .json or .json.gz."""
     on: str | None
-    """The device that `trace` was made on, e.g. rtx3090."""
+    """Device on which `trace` was recorded, e.g. rtx3090."""
     seconds: float
-    """With `here`: about how long to run."""
+    """Approximate duration in seconds, with `here`."""
 
 class _DevicesRequestKeywords(TypedDict, total=False):
     """What hardware is known."""
@@ -837,9 +837,9 @@ class _LinksRequestKeywords(TypedDict, total=False):
     kind: str | None
     """Only this technology: pcie, nvlink, nvswitch, infiniband, ethernet ..."""
     topology: str | Path | None
-    """Explain a file with the output of `nvidia-smi topo -m`: which GPUs are joined by what."""
+    """Explain the output of `nvidia-smi topo -m` in this file: which links connect which GPUs."""
     device: str | None
-    """The GPUs of `topology`, for the links that predictions use."""
+    """GPU model in `topology`; adds the links used by predictions."""
 
 class _OffersRequestKeywords(TypedDict, total=False):
     """What machines cost to rent."""
@@ -1015,15 +1015,15 @@ class _QueryFieldsKeywords(_StoreFieldKeywords, total=False):
     campaign: str | None
     """Only runs of this campaign."""
     status: Literal["completed", "failed", "out-of-memory", "timed-out", "interrupted"] | None
-    """Only runs that ended so: completed, failed, out-of-memory, timed-out, interrupted."""
+    """Only runs with this status: completed, failed, out-of-memory, timed-out, interrupted."""
     since: str | None
-    """Only runs since then: 2026-11-16, or 7d for the last 7 days."""
+    """Only runs since this time: a date such as 2026-11-16, or 7d for the last 7 days."""
 
 class _ListRunsRequestKeywords(_QueryFieldsKeywords, total=False):
     """Runs in a table."""
 
     limit: int
-    """Most runs to list, the newest first."""
+    """Maximum number of runs, newest first."""
 
 class _ShowRunRequestKeywords(_StoreFieldKeywords, total=False):
     """One run."""
@@ -1035,13 +1035,13 @@ class _ExportRunsRequestKeywords(_QueryFieldsKeywords, total=False):
     """Runs into a file."""
 
     format: Literal["csv", "parquet", "json"] | None
-    """csv, parquet or json (default: by the name of the file)."""
+    """csv, parquet or json (default: from the file name)."""
 
 class _ImportRunsRequestKeywords(_StoreFieldKeywords, total=False):
     """Runs out of a file."""
 
     format: Literal["csv", "parquet", "json"] | None
-    """csv, parquet or json (default: by the name of the file)."""
+    """csv, parquet or json (default: from the file name)."""
 
 class _DeleteRunsRequestKeywords(_StoreFieldKeywords, total=False):
     """Runs to delete."""

@@ -148,7 +148,7 @@ def test_this_machine_is_timed_kept_and_predicted_with(
     run = run_here("calibrate", "--here", "--seconds", "0.1", "--json")
     assert run.returncode == 0
     # How many lines of progress there are depends on how busy the machine is.
-    assert all(line.startswith("Timing this machine: ") for line in run.stderr.splitlines())
+    assert all(line.startswith("calibrate: ") for line in run.stderr.splitlines())
     answer = json.loads(run.stdout)
     assert answer["device_id"] == "here"
     assert calibration_file("here").is_file()

@@ -75,7 +75,7 @@ def test_rows_in_python_and_prices_for_a_scheduler(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "learn takes either a --table of timings or --runs of the store"),
+        ((), 2, "learn takes either a TABLE of timings or --runs of the store"),
         (("TABLE",), 2, "give --target, the column to predict: one of model, device, batch, seconds"),
         (("TABLE", "--target", "second"), 2, "did you mean seconds"),
         (

@@ -136,6 +136,8 @@ class Lines(NamedTuple):
         """Some of the numbers, block by block."""
         if start == end:
             return [()] * self.blocks
+        if self.blocks == 1:
+            return [self.starts[start:end]]
         pairs = zip(self.starts[start:end], self.steps[start:end], strict=True)
         count = self.blocks
         return list(

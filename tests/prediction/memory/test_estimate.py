@@ -245,7 +245,8 @@ def test_a_step_fits_as_estimated_in_full() -> None:
 def test_few_batches_are_simulated_to_find_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither those of which the tensors alone do not fit, nor those far below the limit."""
     small = replace(device("a100-sxm-40gb"), sheet=device("gtx1060-6gb").sheet)
-    simulated, tried = [], []
+    simulated: list[int] = []
+    tried: list[int] = []
 
     def counted(steps: StepEvents, sizes: Integers, capacity_bytes: float | None = None) -> Footprint:
         simulated.append(tried[-1])

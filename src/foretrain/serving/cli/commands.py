@@ -229,9 +229,12 @@ class GuideOutput(Output):
     VIEW = ("show",)
 
     show: tuple[str, ...] = option(
-        texts(), "time, cost, speedup, memory, verdict; also throughput, value, transfer.", default=(),
-        panel=OUTPUT, metavar="VIEWS",
-    )  # fmt: skip
+        texts(),
+        "Tables to print: time, cost, speedup, memory, verdict, throughput, value, transfer.",
+        default=(),
+        panel=OUTPUT,
+        metavar="VIEWS",
+    )
     html: Path | None = html_option()
 
     def check_files(self) -> None:
@@ -288,9 +291,11 @@ class ScheduleOutput(Output):
     VIEW = ("explain",)
 
     explain: bool = option(
-        SWITCH, "Why each job runs as it does or waits, what starts it, what lateness costs.", default=False,
+        SWITCH,
+        "Explain why each job runs or waits, what will start it, and the cost of lateness.",
+        default=False,
         panel=OUTPUT,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +312,7 @@ class ValidateOutput(Output):
 
     VIEW = ("all_runs",)
 
-    all_runs: bool = option(SWITCH, "Also a row for every run.", default=False, panel=OUTPUT, flags=("all",))
+    all_runs: bool = option(SWITCH, "Show a row for every run.", default=False, panel=OUTPUT, flags=("all",))
 
 
 @dataclass(frozen=True, kw_only=True)

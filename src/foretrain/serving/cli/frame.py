@@ -37,9 +37,10 @@ class Output:
 
     def check_files(self) -> None:
         """Refuse files that cannot be written before anything is computed."""
-        from foretrain.facts.user_data import check_file
+        if (html := getattr(self, "html", None)) is not None:
+            from foretrain.facts.user_data import check_file
 
-        check_file("--html", getattr(self, "html", None))
+            check_file("--html", html)
         if (plot := getattr(self, "plot", None)) is not None:
             from foretrain.serving.rendering.charts import check_format
 

@@ -28,14 +28,14 @@ class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
     )
 
     timings: Path | None = option(
-        FILE, "CSV of model,device,batch,step_seconds and optional columns of options.", positional=True,
+        FILE, "CSV with columns model,device,batch,step_seconds and optional columns.", positional=True,
         metavar="TIMINGS",
     )  # fmt: skip
     here: bool = option(
         SWITCH, "Time operators on this machine: its GPU, else its CPU.", default=False, panel=HERE
     )
     seconds: float = option(
-        number(at_least=0.1), "With `here`: how long to measure.", default=75.0, panel=HERE
+        number(at_least=0.1), "Duration in seconds, with `here`.", default=75.0, panel=HERE
     )
     runs: bool = option(
         SWITCH, "Fit this machine to stored runs of CPU workers.", default=False, panel=STORED
@@ -54,22 +54,26 @@ class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
     )
     store: str | None = option(
         TEXT,
-        "With `runs`: the store, a file or a database URL (default: yours).",
+        "With `runs`: SQLite file or database URL of the store (default: your own).",
         metavar="URL",
         panel=STORED,
     )
     held_out: str = option(
         TEXT,
-        "With `runs`: models to test on: `each` left out in turn, or `half` of them or names, never fitted.",
+        "With `runs`: held-out models: `each` in turn, `half` of them, or names.",
         default="each",
         metavar="MODELS",
         panel=STORED,
     )
     trace: Path | None = option(
-        FILE, "A trace of torch.profiler, .json or .json.gz, of `model` on `on`.", panel=TRACES
+        FILE, "Trace of `model` on `on`, exported by torch.profiler (.json or .json.gz).", panel=TRACES
     )
     on: str | None = option(
-        TEXT, "With `trace`: the device it was made on.", metavar="DEVICE", complete="device", panel=TRACES
+        TEXT,
+        "With `trace`: device on which it was recorded.",
+        metavar="DEVICE",
+        complete="device",
+        panel=TRACES,
     )
 
 
@@ -83,7 +87,11 @@ class CalibrationRequest(Request):
     """One calibration."""
 
     name: str = option(
-        TEXT, "A calibration as `calibrate list` names it.", required=True, positional=True, metavar="NAME"
+        TEXT,
+        "Name of the calibration, as listed by `calibrate list`.",
+        required=True,
+        positional=True,
+        metavar="NAME",
     )
 
 
@@ -91,7 +99,7 @@ class CalibrationRequest(Request):
 class ExportCalibrationRequest(CalibrationRequest):
     """One calibration, and the file to write."""
 
-    file: Path = option(FILE, "The file to write.", required=True, positional=True)
+    file: Path = option(FILE, "File to write.", required=True, positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +107,6 @@ class ImportCalibrationRequest(Request):
     """A calibration file."""
 
     file: Path = option(
-        FILE, "A file that `calibrate export` wrote, here or on another machine.", required=True,
+        FILE, "File written by `calibrate export`, here or on another machine.", required=True,
         positional=True,
     )  # fmt: skip

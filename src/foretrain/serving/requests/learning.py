@@ -121,19 +121,19 @@ class LearnLayersRequest(Request):
 
     profiles: tuple[str, ...] = option(
         texts("profiles", by_comma=False),
-        "Files of `foretrain profile MODEL --json`, all of one device.",
+        "Output files of `foretrain profile MODEL --json`, all of the same device.",
         required=True,
         positional=True,
         metavar="PROFILE",
     )
     predict: tuple[str, ...] = option(
         texts("profiles", by_comma=False),
-        "Profiles of other models to predict by the lines of the first ones.",
+        "Profiles of other models to predict with the fitted lines.",
         default=(),
     )
     complexity: str = option(
         choice("operations", "predicted"),
-        "What c is: operations of the published table, or foretrain's own prediction of the layer.",
+        "Meaning of c: operations of the layer (published table), or foretrain's own prediction.",
         default="operations",
     )
 
@@ -155,36 +155,45 @@ class LearnResourcesRequest(Request):
 
     runs: Path | None = option(
         FILE,
-        "Parquet file of runs, as `foretrain runs export` writes it (default: the store).",
+        "Parquet file written by `foretrain runs export` (default: the store).",
         metavar="FILE",
         panel=STORED,
     )
     store: str | None = option(
-        TEXT, "The store of runs, if not the default one.", metavar="FILE|URL", panel=STORED
+        TEXT,
+        "SQLite file or database URL of the store (default: your own).",
+        metavar="FILE|URL",
+        panel=STORED,
     )
     model: tuple[str, ...] = option(texts(), "Only runs of these models.", default=(), panel=STORED)
     strategy: tuple[str, ...] = option(
         texts(by_comma=False),
-        "Only runs with these strategies, e.g. for a transfer.",
+        "Only runs with these strategies.",
         default=(),
         panel=STORED,
     )
-    network: str = option(choice(*NETWORKS), "Graph network.", default="gcn", panel=FIT)
-    readout: str = option(choice(*READOUTS), "Readout of the graph.", default="set2set", panel=FIT)
-    grouping: str = option(
-        choice(*GROUPINGS), "Grouping of the operators.", default="proportional", panel=FIT
-    )
+    network: str = option(choice(*NETWORKS), "Type of graph network.", default="gcn", panel=FIT)
+    readout: str = option(choice(*READOUTS), "Graph readout.", default="set2set", panel=FIT)
+    grouping: str = option(choice(*GROUPINGS), "Operator grouping.", default="proportional", panel=FIT)
     start: Path | None = option(
         FILE,
-        "Transfer this Inspector (its JSON, or `shipped`) instead of training a new one.",
+        "Fine-tune this Inspector (JSON file, or `shipped`) instead of training from scratch.",
         metavar="FILE",
         panel=FIT,
     )
-    epochs: int = option(whole_number(1), "Most epochs of a member.", default=400, panel=FIT)
-    members: int = option(whole_number(1), "Members of the ensemble.", default=3, panel=FIT)
-    folds: int = option(whole_number(2), "Folds of models left out for the accuracy.", default=5, panel=FIT)
-    seed: int = option(whole_number(0), "Seed of all that is random.", default=0, panel=FIT)
+    epochs: int = option(
+        whole_number(1), "Maximum number of epochs per ensemble member.", default=400, panel=FIT
+    )
+    members: int = option(whole_number(1), "Number of ensemble members.", default=3, panel=FIT)
+    folds: int = option(
+        whole_number(2),
+        "Number of cross-validation folds; each holds out whole models.",
+        default=5,
+        panel=FIT,
+    )
+    seed: int = option(whole_number(0), "Random seed.", default=0, panel=FIT)
     out: Path | None = option(
-        FILE, "JSON to write, the weights beside it (default: your own Inspector, which `resources` uses).",
+        FILE,
+        "Output JSON file; weights are saved beside it (default: your own Inspector, used by `resources`).",
         panel=OUTPUT,
-    )  # fmt: skip
+    )

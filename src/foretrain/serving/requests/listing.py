@@ -113,12 +113,12 @@ class LinksRequest(Request):
     )
     topology: Path | None = option(
         FILE,
-        "Explain a file with the output of `nvidia-smi topo -m`: which GPUs are joined by what.",
+        "Explain the output of `nvidia-smi topo -m` in this file: which links connect which GPUs.",
         metavar="FILE",
     )
     device: str | None = option(
         TEXT,
-        "The GPUs of `topology`, for the links that predictions use.",
+        "GPU model in `topology`; adds the links used by predictions.",
         metavar="DEVICE",
         complete="device",
     )

@@ -112,7 +112,7 @@ class MeasureRequest(Request):
         whole_number(1), "Number of nodes, with `join` (default: from torchrun or Slurm).", panel=NODES
     )
     wait: float = option(
-        number(at_least=0), "Seconds for which the first node waits for the others, with `join`.",
+        number(at_least=0), "Seconds that the first node waits for the others, with `join`.",
         default=60.0, panel=NODES,
     )  # fmt: skip
 
@@ -150,11 +150,13 @@ class CampaignRequest(Request):
     )
 
     file: Path = option(FILE, "Campaign file (YAML).", required=True, positional=True, metavar="FILE")
-    on: str | None = option(_PLACE, "Run on a Ray cluster, by default the one of this machine's environment.")
-    store: str | None = option(
-        TEXT, "Store of the results: a file or a database URL.", metavar="URL", panel=STORED
+    on: str | None = option(
+        _PLACE, "Run on a Ray cluster (default address: RAY_ADDRESS, else the cluster on this machine)."
     )
-    limit: int | None = option(whole_number(1), "Most trials to run this time.")
+    store: str | None = option(
+        TEXT, "Store of the results: SQLite file or database URL.", metavar="URL", panel=STORED
+    )
+    limit: int | None = option(whole_number(1), "Maximum number of trials to run now.")
     dry_run: bool = option(SWITCH, "List the trials without running them.", default=False)
 
 
@@ -177,15 +179,15 @@ class ProfileRequest(Request, ModelOption, BatchOption, TrainingOptions, PhaseOp
         SWITCH, "Run the model on this machine: its GPU, else its CPU.", default=False, panel=HERE
     )
     trace: Path | None = option(
-        FILE, "Read a trace that torch.profiler exported on another machine, .json or .json.gz.", panel=TRACES
+        FILE, "Trace exported by torch.profiler on another machine, .json or .json.gz.", panel=TRACES
     )
     on: str | None = option(
         TEXT,
-        "The device that `trace` was made on, e.g. rtx3090.",
+        "Device on which `trace` was recorded, e.g. rtx3090.",
         metavar="DEVICE",
         complete="device",
         panel=TRACES,
     )
     seconds: float = option(
-        number(at_least=0.1), "With `here`: about how long to run.", default=10.0, panel=HERE
+        number(at_least=0.1), "Approximate duration in seconds, with `here`.", default=10.0, panel=HERE
     )

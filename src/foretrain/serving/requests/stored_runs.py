@@ -55,10 +55,12 @@ class QueryFields(StoreField):
     device: str | None = option(TEXT, "Only runs on this device.", complete="device", panel=STORED)
     campaign: str | None = option(TEXT, "Only runs of this campaign.", metavar="NAME", panel=STORED)
     status: str | None = option(
-        choice(*STATUSES), f"Only runs that ended so: {', '.join(STATUSES)}.", panel=STORED
+        choice(*STATUSES), f"Only runs with this status: {', '.join(STATUSES)}.", panel=STORED
     )
     since: datetime | None = option(
-        SINCE, "Only runs since then: 2026-11-16, or 7d for the last 7 days.", panel=STORED
+        SINCE,
+        "Only runs since this time: a date such as 2026-11-16, or 7d for the last 7 days.",
+        panel=STORED,
     )
 
 
@@ -71,7 +73,7 @@ class ListRunsRequest(Request, QueryFields):
         "foretrain runs list --model resnet18 --since 7d --json",
     )
 
-    limit: int = option(whole_number(1), "Most runs to list, the newest first.", default=30, panel=OUTPUT)
+    limit: int = option(whole_number(1), "Maximum number of runs, newest first.", default=30, panel=OUTPUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ class ShowRunRequest(Request, StoreField):
 
     EXAMPLES = ("foretrain runs show 3f2a",)
 
-    id: str = option(TEXT, "Id of the run, or the start of it.", required=True, positional=True, metavar="ID")
+    id: str = option(TEXT, "Run id, or a unique prefix of it.", required=True, positional=True, metavar="ID")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ class CompareRunsRequest(Request, StoreField):
 
     ids: tuple[str, ...] = option(
         texts("ids of runs"),
-        "Ids of runs; ratios are to the first.",
+        "Run ids; ratios are relative to the first.",
         required=True,
         positional=True,
         metavar="ID",
@@ -110,7 +112,7 @@ class ExportRunsRequest(Request, QueryFields):
 
     file: Path = option(FILE, "File to write.", required=True, positional=True, metavar="FILE")
     format: str | None = option(
-        choice(*FORMATS), "csv, parquet or json (default: by the name of the file).", panel=OUTPUT
+        choice(*FORMATS), "csv, parquet or json (default: from the file name).", panel=OUTPUT
     )
 
 
@@ -131,7 +133,7 @@ class ImportRunsRequest(Request, StoreField):
         positional=True,
         metavar="FILE",
     )
-    format: str | None = option(choice(*FORMATS), "csv, parquet or json (default: by the name of the file).")
+    format: str | None = option(choice(*FORMATS), "csv, parquet or json (default: from the file name).")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +146,7 @@ class DeleteRunsRequest(Request, StoreField):
     )
 
     ids: tuple[str, ...] = option(
-        texts("ids of runs"), "Ids of runs, or the start of them.", default=(), positional=True, metavar="ID"
+        texts("ids of runs"), "Run ids, or unique prefixes.", default=(), positional=True, metavar="ID"
     )
     campaign: str | None = option(TEXT, "All runs of this campaign.", metavar="NAME", panel=STORED)
 
