@@ -100,7 +100,7 @@ def record_variant(recorded: Recorded, variant: StepVariant) -> Template:
     nothing: dict[str, int] = {}
     sizes = {**recorded.sizes, **({"rank": 16} if variant.lora else nothing)}
     single: dict[str, int] = {"batch": 1} if variant.single else nothing
-    at_default = {name: sizes[name] for name in ("seq_len", "image_size") if name in sizes}
+    at_default: dict[str, int] = {name: sizes[name] for name in ("seq_len", "image_size") if name in sizes}
     is_stack = LAYERS in sizes
     is_usual = variant.storage in USUAL_STORAGES and not variant.checkpoint
     problem = ""

@@ -20,6 +20,25 @@ from foretrain.workloads.zoo.shapes import shape_of
 
 MOST_BYTES = 4_000_000
 RANK = 16
+NOT_RECORDED = frozenset(
+    (
+        "cifar-resnet44",
+        "cifar-resnet56",
+        "densenet121",
+        "densenet40-k12",
+        "googlenet",
+        "inception-v3",
+        "inception-v3-no-aux",
+        "resnet101",
+        "resnet152",
+        "switch-base-8",
+        "switch-xl-4",
+        "transformer-base",
+        "transformer-big",
+        "yolov3",
+    )
+)
+"""Models of the zoo that are always traced."""
 SAMPLE = (
     ("resnet50", StepVariant("autocast")),
     ("resnet50", StepVariant("fp32", channels_last=True, single=True)),
@@ -76,7 +95,7 @@ def test_all_recordings_of_a_model_equal_fresh_traces(model: str) -> None:
         _check(model, variant)
 
 
-@pytest.mark.parametrize("model", [entry.name for entry in list_models()])
+@pytest.mark.parametrize("model", [entry.name for entry in list_models() if entry.name not in NOT_RECORDED])
 def test_the_usual_steps_of_a_model_are_recorded_by_the_present_code(model: str) -> None:
     """If this fails, a recording is missing or stale: run `make graphs`."""
     for precision in ("fp32", "bf16"):
