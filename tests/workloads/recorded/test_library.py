@@ -24,6 +24,7 @@ NOT_RECORDED = frozenset(
     (
         "cifar-resnet44",
         "cifar-resnet56",
+        "deepspeech2",
         "densenet121",
         "densenet40-k12",
         "googlenet",
