@@ -73,7 +73,7 @@ def test_a_device_is_written_and_stays_one(tmp_path: Path, minor: int, complaint
         write_output("--timeline", node, "x" * 100)
         assert not complaint
     except BackendFailed as error:
-        assert str(error) == f"--timeline {node} cannot be written: {complaint}"  # noqa: PT017 - of one case
+        assert str(error) == f"--timeline {node} cannot be written: {complaint}"
     assert node.is_char_device()
     assert list(tmp_path.iterdir()) == [node]
 

@@ -56,7 +56,9 @@ def test_the_real_full_device_survives_too() -> None:
 
 def test_a_fifo_is_read_by_the_next_program(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    script = '"$0" -m foretrain predict resnet50 --on t4 --batch 8 --timeline "$1" >/dev/null & cat "$1"; wait'
+    script = (
+        '"$0" -m foretrain predict resnet50 --on t4 --batch 8 --timeline "$1" >/dev/null & cat "$1"; wait'
+    )
     read = subprocess.run(
         ["bash", "-c", script, sys.executable, str(tmp_path / "fifo")],
         capture_output=True, text=True, check=True,

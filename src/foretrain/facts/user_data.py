@@ -70,7 +70,7 @@ def _read_at(file: Path, changed: int, read: Callable[[Path], Any]) -> Any:
 def written_whole(name: str, file: Path) -> Iterator[Path]:
     """A path to write the content of an output file to; `file` gets it at the end, all of it or nothing.
 
-    `name` is what the file was given as, e.g. `--html`. What cannot be written raises `BackendFailed`.
+    `name` is what the file was given as, e.g. `FILE`. What cannot be written raises `BackendFailed`.
     """
     try:
         with _replacing(file) as partial:
@@ -81,7 +81,7 @@ def written_whole(name: str, file: Path) -> Iterator[Path]:
 
 
 def write_output(name: str, file: Path, content: str | bytes) -> None:
-    """Write a file that the user asked for; `name` is what it was given as, e.g. `--timeline`."""
+    """Write a file that the user asked for; `name` is what it was given as, e.g. `FILE`."""
     with written_whole(name, file) as partial:
         partial.write_bytes(_encoded(content))
 

@@ -99,7 +99,7 @@ def save(model: LearnedModel, file: Path) -> None:
         "evidence": asdict(model.evidence),
         "model": model.predictor.to_plain(),
     }
-    write_output("--save", file, json.dumps(content, allow_nan=False) + "\n")
+    write_output("`save`", file, json.dumps(content, allow_nan=False) + "\n")
 
 
 def is_model_file(file: Path) -> bool:
