@@ -22,7 +22,6 @@ MOST_BYTES = 4_000_000
 RANK = 16
 NOT_RECORDED = frozenset(
     (
-        "resnet152",
         "switch-base-8",
         "switch-xl-4",
     )
