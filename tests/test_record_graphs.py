@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from scripts import record_graphs
 
 from foretrain.workloads.recorded import library
 from foretrain.workloads.recorded.template import Template
 from foretrain.workloads.recorded.variants import StepVariant
-from scripts import record_graphs
 
 VARIANTS = {"vgg11": StepVariant("autocast"), "gpt-628764": StepVariant("fp32", checkpoint="blocks")}
 
