@@ -9,7 +9,7 @@ DATA ?= $(or $(FORETRAIN_DATA),../shared/datasets)
 .DEFAULT_GOAL := help
 # Tests start many processes: without bytecode each of them compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo test test-all long tools coverage lint validate spread calibrate bench docs clean
+.PHONY: help setup demo test test-all long tools coverage lint validate spread calibrate bench docs clean graphs
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,9 @@ spread: setup  ## Fit power in training, intervals and own timings to SUITE=tran
 	$(BIN)/python -m calibration.steps.training_power build/transfer/steps.csv
 	$(BIN)/python -m calibration.steps.spread build/transfer/residuals.csv
 	$(BIN)/python -m calibration.steps.error_transfer build/own_timings/rows.csv
+
+graphs: setup  ## Record the graphs that ship with the package, where they are missing or stale (10 minutes)
+	$(BIN)/python scripts/record_graphs.py
 
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)
 	FORETRAIN_HOME=build/validation $(BIN)/python -m calibration --data $(DATA) --graphs build/timm_graphs

@@ -58,7 +58,7 @@ from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.progress import phase
-from foretrain.workloads.graph import Phase, checkpoint_bytes
+from foretrain.workloads.graph import Phase, checkpoint_bytes, garbage_collection_off
 from foretrain.workloads.workload import family_key, graph_at
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def predict(scenario: Scenario) -> Prediction | Infeasible:
     return predict_as(Prediction, scenario)
 
 
+@garbage_collection_off()
 def predict_as(kind: type[AnyPrediction], scenario: Scenario) -> AnyPrediction | Infeasible:
     """`predict` with an answer of a class that may have more fields, which are left at their defaults."""
     complete = resolve(scenario)
@@ -100,6 +101,7 @@ def predict_as(kind: type[AnyPrediction], scenario: Scenario) -> AnyPrediction |
     return replace(answer, notes=(_note_on_precision(complete), *answer.notes))
 
 
+@garbage_collection_off()
 def fit(scenario: Scenario) -> FitAnswer | Infeasible:
     """Whether a training step fits into memory, and what would make it fit; no advice on its time."""
     complete = resolve(scenario)

@@ -1,7 +1,7 @@
 """A workload: which model is trained, at which sizes, with which options; and its graphs.
 
-Graphs come from the cache, are re-derived from a recorded family where only the batch size or the sequence
-length differs, or are traced.
+Graphs come from the cache, are made from the recordings that ship with the package (`recorded`), are
+re-derived from a recorded family where only the batch size or the sequence length differs, or are traced.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from foretrain.encoding import encode
-from foretrain.errors import InvalidRequest
+from foretrain.errors import InvalidRequest, MissingData
 from foretrain.progress import phase
 from foretrain.workloads import cache
 from foretrain.workloads.depth import at_every_depth, deepen
@@ -21,6 +21,7 @@ from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
 from foretrain.workloads.graph import Graph, with_options
 from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
+from foretrain.workloads.recorded.library import RecordedModel, find_recording, has_torch
 from foretrain.workloads.zoo import BuildOptions
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ def _execute(entry: _Entry) -> ExecutedGraph:
     if derived is not None:
         return derived
     graph = record_workload(entry.workload)
-    cache.keep(entry.key, graph, entry.workload.source.is_kept)
+    if _find_shipped(entry.workload) is None:
+        cache.keep(entry.key, graph, entry.workload.source.is_kept)
     return ExecutedGraph(offload_optimizer(graph))
 
 
@@ -154,6 +156,11 @@ def _execute_at(entry: _Entry) -> ExecutedGraph:
 
 def trace_workload(workload: Workload) -> Graph:
     """The graph of a workload, recorded now and not fused. This is what needs torch."""
+    if not has_torch():
+        raise MissingData(
+            f"foretrain ships no recording of {workload.source.name} with these options and sizes, and "
+            "tracing it needs torch: pip install 'foretrain[models]'"
+        )
     with phase(f"recording {workload.source.name}"):
         return _trace(workload)
 
@@ -193,9 +200,13 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
     cached = cache.find(entry)
     if isinstance(cached, Family):
         return cached
+    is_shipped = _find_shipped(workload.at(batch=BATCHES[0])) is not None
     values = tuple(itertools.product(BATCHES, seq_lens or (workload.sizes.seq_len,)))
 
     def record(source: ModelSource) -> Family:
+        shipped = _find_shipped(replace(workload, source=source).at(batch=BATCHES[0]))
+        if shipped is not None and shipped.has(axes):
+            return shipped.family(axes)
         sized = (replace(workload, source=source).at(batch=batch, seq_len=length) for batch, length in values)
         return family(axes, [trace_workload(each) for each in sized])
 
@@ -203,8 +214,14 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
         recorded = _from_few_blocks(workload, record, _join) or record(workload.source)
     except (NotDerivable, InvalidRequest):
         return None
-    cache.keep(entry, recorded, workload.source.is_kept)
+    cache.keep(entry, recorded, workload.source.is_kept and not is_shipped)
     return recorded
+
+
+def _find_shipped(workload: Workload) -> RecordedModel | None:
+    """The recording of a workload that ships with the package, if there is one."""
+    shape = None if workload.sizes.real else workload.source.shape(workload.sizes)
+    return None if shape is None else find_recording(shape, workload.options, workload.lora)
 
 
 def _join(low: Family, high: Family, extra: int) -> Family:
@@ -216,7 +233,9 @@ def record_workload(workload: Workload) -> Graph:
     """The graph of a workload, recorded now; of a model of many equal blocks, only a few are traced."""
 
     def record(source: ModelSource) -> Graph:
-        return trace_workload(replace(workload, source=source))
+        at_depth = replace(workload, source=source)
+        shipped = _find_shipped(at_depth)
+        return trace_workload(at_depth) if shipped is None else shipped.graph()
 
     return _from_few_blocks(workload, record, deepen) or record(workload.source)
 
@@ -243,6 +262,8 @@ def _derive(workload: Workload) -> ExecutedGraph | None:
     if batch is None or batch < BATCHES[0]:
         return None
     recorded = cache.find(_key(workload, "family"))
+    if recorded is None and _find_shipped(workload) is not None:
+        recorded = record_family(workload)
     if not isinstance(recorded, Family):
         return None
     try:

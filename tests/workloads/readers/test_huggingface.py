@@ -14,9 +14,9 @@ from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import ModelSource, read_model
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, record_workload, trace_workload
 from foretrain.workloads.workload import graph_of as graph_of_workload
-from foretrain.workloads.zoo import BuildOptions
+from foretrain.workloads.zoo import BuildOptions, EqualBlocks
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -50,6 +50,34 @@ def test_a_causal_language_model(tmp_path: Path) -> None:
     assert (graph.samples, graph.tokens) == (2, 16)
     causal = [call for call in graph.calls if call.name == "foretrain.attention"]
     assert [call.settings["causal"] for call in causal] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    ["bert", "gemma", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "opt", "phi", "phi3", "qwen2",
+     "qwen3", "roberta", "vit"],
+)  # fmt: skip
+def test_equal_layers_are_derived_from_a_few(tmp_path: Path, model_type: str) -> None:
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2} if model_type == "mixtral" else {}
+    counts = {"n_layer": 16, "n_embd": 16, "n_head": 2} if model_type == "gpt2" else {"num_hidden_layers": 16}
+    base = VIT if model_type == "vit" else LLAMA | {"pad_token_id": 0, "head_dim": 8, "architectures": None}
+    config = {**base, **experts, **counts, "model_type": model_type}
+    sizes = BuildOptions(batch=2) if model_type == "vit" else BuildOptions(batch=2, seq_len=8)
+    workload = Workload(source_of(tmp_path, config), sizes, ResolvedOptions(precision="bf16"))
+    derived, traced = record_workload(workload), trace_workload(workload)
+    assert derived.repeats is not None
+    assert derived == traced
+
+
+def test_layers_of_several_kinds_are_not_equal(tmp_path: Path) -> None:
+    kinds = ["sliding_attention", "full_attention"] * 8
+    equal = {**LLAMA, "num_hidden_layers": 16}
+    assert source_of(tmp_path, {**equal, "layer_types": kinds}).blocks is None
+    windows = {"model_type": "qwen2", "architectures": None, "use_sliding_window": True}
+    assert source_of(tmp_path, {**equal, **windows}).blocks is None
+    same = source_of(tmp_path, {**equal, "layer_types": ["full_attention"] * 16})
+    assert same.blocks == EqualBlocks(16)
+    assert same.with_blocks(4).blocks == EqualBlocks(4)
 
 
 def test_eager_attention_is_not_fused(tmp_path: Path) -> None:

@@ -10,9 +10,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -31,6 +29,7 @@ from foretrain.progress import phase
 from foretrain.units import format_bytes
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.family import Family
+from foretrain.workloads.graph import garbage_collection_off
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import BATCHES, Workload, executed_graph_at, record_family
 
@@ -113,7 +112,7 @@ def _family(layout: Layout) -> str:
 
 def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
     """The fastest layouts for a global batch; `Infeasible` if none fits."""
-    with _garbage_collection_off(), phase(f"searching layouts of {context.hardware.devices} devices"):
+    with garbage_collection_off(), phase(f"searching layouts of {context.hardware.devices} devices"):
         candidates = sorted(_candidates(context, global_batch), key=lambda each: each.sketch.seconds)
         if not candidates:
             raise InvalidRequest(
@@ -121,18 +120,6 @@ def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
                 f"any layout; use a multiple of {context.hardware.devices}"
             )
         return _rank(context, candidates)
-
-
-@contextmanager
-def _garbage_collection_off() -> Iterator[None]:
-    """Graphs are large and form no cycles; scanning them repeatedly for garbage takes long."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 # Enumerate: configurations of a workload and their sketches.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, versions
 from foretrain.workloads.zoo import BuildOptions, EqualBlocks, build, zoo
+from foretrain.workloads.zoo.shapes import ModelShape, shape_of
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
@@ -73,6 +74,11 @@ class ZooModel(ModelSource):
 
     def with_blocks(self, count: int) -> ZooModel:
         return replace(self, layers=count)
+
+    def shape(self, options: BuildOptions) -> ModelShape:
+        entry = zoo()[self.entry]
+        shape = shape_of(entry, entry.sizes(options))
+        return shape if self.layers is None else shape.with_layers(self.layers)
 
     def example(self, options: BuildOptions) -> Example:
         import torch

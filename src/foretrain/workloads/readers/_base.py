@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from foretrain.workloads.example import Example
+    from foretrain.workloads.zoo.shapes import ModelShape
 
 DEFAULT_IMAGE_BATCH = 32
 """Samples per step of an image model without a given batch; the zoo's choice for most of its own."""
@@ -58,6 +59,11 @@ class ModelSource(ABC):
     @abstractmethod
     def example(self, options: BuildOptions) -> Example:
         """The model with a batch of inputs and a loss, on the meta device where its constructor allows."""
+
+    def shape(self, options: BuildOptions) -> ModelShape | None:
+        """The architecture and sizes that a recording is found by; None for what is always traced."""
+        del options
+        return None
 
 
 def digest(parts: Mapping[str, bytes | str]) -> str:

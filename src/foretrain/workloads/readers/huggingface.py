@@ -11,14 +11,14 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, existing_file, need, versions
-from foretrain.workloads.readers.image_libraries import repair_torchvision
-from foretrain.workloads.zoo.catalogue import BuildOptions
+from foretrain.workloads.readers._torchvision import repair_torchvision
+from foretrain.workloads.zoo.catalogue import BuildOptions, EqualBlocks
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
@@ -38,6 +38,19 @@ _SIZES = frozenset(
 """Entries of a configuration that count something, which has to be there."""
 
 
+_LAYERS = {
+    "gpt2": "n_layer",
+    **dict.fromkeys(
+        (
+            "bert", "gemma", "gpt_neox", "llama", "mistral", "mixtral", "opt", "phi", "phi3", "qwen2",
+            "qwen3", "roberta", "vit",
+        ),
+        "num_hidden_layers",
+    ),
+}  # fmt: skip
+"""Types of models whose blocks are equal, and the entry that counts them."""
+
+
 @dataclass(frozen=True)
 class HuggingFaceConfig(ModelSource):
     """A configuration of the transformers package; `text` is its JSON, as it stands in the file."""
@@ -49,6 +62,25 @@ class HuggingFaceConfig(ModelSource):
 
     def fingerprint(self) -> str:
         return digest({"config": self.text, **versions("torch", "transformers")})
+
+    @property
+    def blocks(self) -> EqualBlocks | None:
+        """The layers, unless entries of the configuration make some of them different."""
+        config = json.loads(self.text)
+        number = config.get(_LAYERS.get(config["model_type"]))
+        if not isinstance(number, int) or config.get("use_sliding_window"):
+            return None
+        by_layer = [each for each in config.values() if isinstance(each, list) and len(each) == number]
+        return EqualBlocks(number) if all(each == each[:1] * number for each in by_layer) else None
+
+    def with_blocks(self, count: int) -> HuggingFaceConfig:
+        config = json.loads(self.text)
+        key = _LAYERS[config["model_type"]]
+        fewer = {
+            name: value[:count] if isinstance(value, list) and len(value) == config[key] else value
+            for name, value in config.items()
+        }
+        return replace(self, text=json.dumps({**fewer, key: count}))
 
     def example(self, options: BuildOptions) -> Example:
         prepare_transformers()

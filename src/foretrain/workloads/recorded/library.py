@@ -1,0 +1,196 @@
+"""Finds the recording of a workload among those that ship with the package.
+
+One file holds all variants of an architecture, compressed together: a line with its header, then one line for
+each template. The header says what made the recordings (`made_by`): in a tree whose recorder or zoo has
+changed since, they are ignored and models are traced, unless torch is not installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from importlib import resources
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from foretrain.errors import InvalidRequest
+from foretrain.workloads.family import Family, RecordedAxis
+from foretrain.workloads.graph import Graph, Spec
+from foretrain.workloads.lora import LoraOptions
+from foretrain.workloads.options import ResolvedOptions
+from foretrain.workloads.recorded.expressions import NotWhole
+from foretrain.workloads.recorded.template import LAYERS, NotCovered, Template
+from foretrain.workloads.recorded.updates import NoUpdate, with_update
+from foretrain.workloads.recorded.variants import variant_of
+from foretrain.workloads.zoo.shapes import ModelShape
+
+FORMAT = 1
+SUFFIX = ".graphs"
+FOLDER = "graphs"
+_MADE_BY = ("lora.py", "lora_layers.py", "tracing/*.py", "zoo/*.py")
+_NOT_BUILT = ("__init__.py", "catalogue.py", "shapes.py")
+"""The files of `workloads` that recordings depend on, and those of the zoo that only list it."""
+
+
+@dataclass(frozen=True)
+class RecordedModel:
+    """A template at all sizes but batch and sequence length, with the options of a workload."""
+
+    template: Template
+    sizes: Mapping[str, int]
+    options: ResolvedOptions
+
+    def graph(self) -> Graph:
+        """The graph at its own sizes, each spec once, as tracing numbers them."""
+        graph = with_update(self.template.graph_at(self.sizes, self.options), self.options)
+        return _with_distinct_specs(graph)
+
+    def has(self, axes: tuple[RecordedAxis, ...]) -> bool:
+        """Whether these sizes are free in the recording."""
+        return not any(axis.name in self.template.tables["covers"] for axis in axes)
+
+    def family(self, axes: tuple[RecordedAxis, ...]) -> Family:
+        """The family over the given axes."""
+        corners, counts = [], []
+        for values in product(*((axis.low, axis.high) for axis in axes)):
+            at = {**self.sizes, **dict(zip((axis.name for axis in axes), values, strict=True))}
+            corners.append(tuple(self.template.specs_at(at)))
+            counts.append(self.template.counts_at(at))
+        low = {**self.sizes, **{axis.name: axis.low for axis in axes}}
+        graph = with_update(self.template.graph_at(low, self.options), self.options)
+        added = graph.specs[len(corners[0]) :]
+        return Family(axes, graph, tuple((*corner, *added) for corner in corners), tuple(counts))
+
+
+def _with_distinct_specs(graph: Graph) -> Graph:
+    numbers: dict[Spec, int] = {}
+    new = [numbers.setdefault(spec, len(numbers)) for spec in graph.specs]
+    if len(numbers) == len(new):
+        return graph
+    new.append(-1)  # of a tensor that is absent
+    return replace(
+        graph,
+        specs=tuple(numbers),
+        calls=tuple(
+            [
+                call._replace(
+                    inputs=tuple([new[each] for each in call.inputs]),
+                    outputs=tuple([new[each] for each in call.outputs]),
+                )
+                for call in graph.calls
+            ]
+        ),
+        buffers=tuple([buffer._replace(spec=new[buffer.spec]) for buffer in graph.buffers]),
+        layers=tuple(
+            [layer._replace(outputs=tuple([new[each] for each in layer.outputs])) for layer in graph.layers]
+        ),
+    )
+
+
+def find_recording(
+    shape: ModelShape, options: ResolvedOptions, lora: LoraOptions | None
+) -> RecordedModel | None:
+    """The recording of a model at its sizes; None where it has to be traced."""
+    variant = variant_of(options, lora, shape.sizes["batch"] == 1)
+    file = _read(shape.architecture)
+    if variant is None or file is None or (file.header["made_by"] != made_by() and has_torch()):
+        return None
+    place = file.header["variants"].get(variant.key)
+    if isinstance(place, str):
+        raise InvalidRequest(place)
+    if place is None:
+        return None
+    template = file.template(place)
+    sizes = dict(shape.sizes) if lora is None else {**shape.sizes, "rank": lora.rank}
+    if not _covers(template.tables["covers"], sizes):
+        return None
+    recorded = RecordedModel(template, sizes, options)
+    try:
+        template.blocks_at(sizes)
+        template.specs_at(sizes)
+        with_update(Graph((), (), (), (), 1, 1, 1, trained=("",)), options)
+    except (NotCovered, NotWhole, NoUpdate):
+        return None
+    return recorded
+
+
+def _covers(covered: Mapping[str, Any], sizes: Mapping[str, int]) -> bool:
+    """Whether sizes are such as were recorded: those that are fixed, or at least 2."""
+    for name, size in sizes.items():
+        least, step = covered.get(name, (2, 1))
+        if step == 0 and size != least:
+            return False
+        if step and (size < least or (size - least) % step) and name != LAYERS:
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class _GraphFile:
+    header: Mapping[str, Any]
+    lines: tuple[bytes, ...]
+
+    def template(self, line: int) -> Template:
+        return _parse(self.lines[line])
+
+
+@lru_cache(maxsize=16)
+def _parse(line: bytes) -> Template:
+    return Template(json.loads(line))
+
+
+@lru_cache(maxsize=8)
+def _read(architecture: str) -> _GraphFile | None:
+    file = folder() / f"{architecture}{SUFFIX}"
+    if not file.is_file():
+        return None
+    header, *lines = lzma.decompress(file.read_bytes()).split(b"\n")
+    parsed = json.loads(header)
+    return _GraphFile(parsed, tuple(lines)) if parsed["format"] == FORMAT else None
+
+
+def write(
+    architecture: str, header: Mapping[str, Any], templates: Iterable[tuple[str, Template | str]]
+) -> Path:
+    """Store the variants of an architecture: each with its template, or with why it cannot be trained so."""
+    lines: dict[str, int] = {}
+    variants: dict[str, int | str] = {}
+    for key, template in templates:
+        if isinstance(template, str):
+            variants[key] = template
+        else:
+            text = json.dumps(template.tables, separators=(",", ":"))
+            variants[key] = lines.setdefault(text, len(lines))
+    head = json.dumps({"format": FORMAT, **header, "variants": variants}, separators=(",", ":"))
+    file = folder() / f"{architecture}{SUFFIX}"
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(lzma.compress("\n".join([head, *lines]).encode(), preset=9 | lzma.PRESET_EXTREME))
+    return file
+
+
+def folder() -> Path:
+    """Where the recordings are."""
+    return Path(str(resources.files("foretrain.workloads.recorded"))) / FOLDER
+
+
+@cache
+def made_by() -> str:
+    """A digest of the code that recordings depend on."""
+    here = Path(str(resources.files("foretrain.workloads")))
+    files = sorted(file for pattern in _MADE_BY for file in here.glob(pattern) if file.name not in _NOT_BUILT)
+    return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
+
+
+@cache
+def has_torch() -> bool:
+    """Whether models can be traced."""
+    try:
+        return find_spec("torch") is not None
+    except ModuleNotFoundError:  # raised by import hooks that hide it
+        return False
