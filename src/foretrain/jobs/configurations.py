@@ -377,7 +377,7 @@ def _predicted(
         if evaluation is None or not evaluation.memory.fits:
             continue
         steps = space.steps_at(bound.global_batch).quantiles.p50
-        found = replace(
+        candidate = replace(
             bound,
             seconds=evaluation.seconds,
             training_seconds=steps * evaluation.seconds,
@@ -385,8 +385,8 @@ def _predicted(
             least_bytes=evaluation.memory.least_bytes,
             evaluation=evaluation,
         )
-        best = min(best, found.training_seconds)
-        yield found
+        best = min(best, candidate.training_seconds)
+        yield candidate
 
 
 def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Candidate]:
