@@ -15,7 +15,7 @@ from foretrain.answers import Infeasible
 from foretrain.facts.hardware import Hardware, hardware
 from foretrain.jobs.batch_limits import capacity_bytes
 from foretrain.jobs.configurations import (
-    Candidate,
+    ConfigurationCandidate,
     ConfigurationSpace,
     Configured,
     RunConfiguration,
@@ -69,11 +69,11 @@ def space_on(
     )
 
 
-def fitting(space: ConfigurationSpace, on: Hardware) -> tuple[Candidate, ...]:
+def fitting(space: ConfigurationSpace, on: Hardware) -> tuple[ConfigurationCandidate, ...]:
     return candidates(space, on).fitting
 
 
-def best(space: ConfigurationSpace, on: Hardware) -> Candidate:
+def best(space: ConfigurationSpace, on: Hardware) -> ConfigurationCandidate:
     return fitting(space, on)[0]
 
 

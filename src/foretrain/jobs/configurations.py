@@ -116,7 +116,7 @@ class RunConfiguration:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ConfigurationCandidate:
     """A configuration to compare: seconds of a step and of all steps, and memory of each device.
 
     `least_bytes` is the least memory it may need. `evaluation` is its full prediction, where there is one.
@@ -150,7 +150,7 @@ class Candidates:
     Those predicted in full are listed as far as they were predicted: the others are slower than the best.
     """
 
-    fitting: tuple[Candidate, ...]
+    fitting: tuple[ConfigurationCandidate, ...]
     compared: int
 
 
@@ -163,7 +163,7 @@ class Configured:
 
     hardware: Hardware
     configuration: RunConfiguration
-    candidate: Candidate | None = None
+    candidate: ConfigurationCandidate | None = None
     space: ConfigurationSpace | None = None
     compared: int = 0
 
@@ -316,7 +316,9 @@ def configure(space: ConfigurationSpace, hardware: Hardware) -> Configured | NoC
     return replace(why_not(space, hardware), compared=compared)
 
 
-def _choose(space: ConfigurationSpace, hardware: Hardware, best: Candidate, compared: int) -> Configured:
+def _choose(
+    space: ConfigurationSpace, hardware: Hardware, best: ConfigurationCandidate, compared: int
+) -> Configured:
     return Configured(hardware, _estimate(space, hardware, best), best, space, compared)
 
 
@@ -350,12 +352,12 @@ def why_not(space: ConfigurationSpace, hardware: Hardware) -> NoConfiguration:
 def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
     """The configurations that fit, the best first."""
     plain = list(_plain(space, hardware))
-    fitting: list[Candidate] = []
+    fitting: list[ConfigurationCandidate] = []
     if PLAIN in space.strategies:
         fitting = [each for each in (_fitting(space, hardware, each) for each in plain) if each]
     best = min((each.training_seconds for each in fitting), default=math.inf)
     faster = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
-    others: list[tuple[Candidate, ConfigurationSpace]] = []
+    others: list[tuple[ConfigurationCandidate, ConfigurationSpace]] = []
     for strategy in space.strategies if hardware.devices > 1 else ():
         if strategy != PLAIN:
             is_sharded = shards_state(layout_of(strategy, hardware.devices, hardware.devices_per_node))
@@ -366,8 +368,8 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
 
 
 def _predicted(
-    bounds: Sequence[tuple[Candidate, ConfigurationSpace]], hardware: Hardware, best: float
-) -> Iterator[Candidate]:
+    bounds: Sequence[tuple[ConfigurationCandidate, ConfigurationSpace]], hardware: Hardware, best: float
+) -> Iterator[ConfigurationCandidate]:
     """Configurations predicted in full, by their lower bounds, as long as one may be among the best."""
     most_bytes = _NEAR * capacity_bytes(hardware.device)
     for bound, space in sorted(bounds, key=lambda each: each[0].training_seconds):
@@ -389,7 +391,7 @@ def _predicted(
         yield candidate
 
 
-def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Candidate]:
+def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[ConfigurationCandidate]:
     """Plain data parallelism at every batch size, whether it fits or not."""
     group = space.table.reduction(hardware)
     for batch in space.table.batches:
@@ -401,7 +403,9 @@ def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Candidate]
             yield _candidate(space, PLAIN, batch, micro_batches, hardware, computing)
 
 
-def _bound(space: ConfigurationSpace, strategy: str, plain: Candidate, hardware: Hardware) -> Candidate:
+def _bound(
+    space: ConfigurationSpace, strategy: str, plain: ConfigurationCandidate, hardware: Hardware
+) -> ConfigurationCandidate:
     """The same batch with another strategy, whose step takes at least the passes of its micro-batches."""
     step = space.table.replica(plain.micro_batch, hardware.device)
     computing = plain.micro_batches * max(step.body, step.host[0])
@@ -415,7 +419,7 @@ def _candidate(
     micro_batches: int,
     hardware: Hardware,
     computing: float,
-) -> Candidate:
+) -> ConfigurationCandidate:
     devices, loading = hardware.devices, space.table.loading(batch, hardware)
     computing *= slowdown(devices, default_jitter(hardware.device))
     waiting = loading.seconds * micro_batches
@@ -424,10 +428,14 @@ def _candidate(
     stage = ZERO_STAGES.get(strategy, 0)
     memory = space.table.memory.bytes(batch, stage, devices, micro_batches > 1, hardware.device)
     memory += space.table.communicator_bytes(hardware)
-    return Candidate(strategy, batch, micro_batches, devices, seconds, steps * seconds, memory, memory)
+    return ConfigurationCandidate(
+        strategy, batch, micro_batches, devices, seconds, steps * seconds, memory, memory
+    )
 
 
-def _fitting(space: ConfigurationSpace, hardware: Hardware, plain: Candidate) -> Candidate | None:
+def _fitting(
+    space: ConfigurationSpace, hardware: Hardware, plain: ConfigurationCandidate
+) -> ConfigurationCandidate | None:
     """Plain data parallelism if it fits, its memory simulated where the estimate is near the capacity."""
     share = plain.memory_bytes / capacity_bytes(hardware.device)
     if not 1 / _NEAR < share < _NEAR:
@@ -437,7 +445,7 @@ def _fitting(space: ConfigurationSpace, hardware: Hardware, plain: Candidate) ->
 
 
 def _simulation(
-    space: ConfigurationSpace, hardware: Hardware, plain: Candidate
+    space: ConfigurationSpace, hardware: Hardware, plain: ConfigurationCandidate
 ) -> tuple[Graph, Device, MemoryOptions]:
     """What is simulated to find the memory of plain data parallelism, the same on two devices and on more."""
     options = MemoryOptions(
@@ -448,7 +456,7 @@ def _simulation(
     return space.table.graph(plain.micro_batch), hardware.device, options
 
 
-def _rank(fitting: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _rank(fitting: Sequence[ConfigurationCandidate]) -> tuple[ConfigurationCandidate, ...]:
     """By time, but of those about as fast as the fastest the smallest global batch first."""
     if not fitting:
         return ()
@@ -459,7 +467,9 @@ def _rank(fitting: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return (*equal, *sorted(slower, key=lambda each: each.training_seconds))
 
 
-def _estimate(space: ConfigurationSpace, hardware: Hardware, candidate: Candidate) -> RunConfiguration:
+def _estimate(
+    space: ConfigurationSpace, hardware: Hardware, candidate: ConfigurationCandidate
+) -> RunConfiguration:
     """The configuration of a candidate, with the least probability to run out of memory."""
     steps, rounds = space.steps_at(candidate.global_batch), candidate.micro_batches
     chance = chance_to_exceed(capacity_bytes(hardware.device), candidate.least_bytes)
@@ -488,7 +498,9 @@ def _estimate(space: ConfigurationSpace, hardware: Hardware, candidate: Candidat
     )
 
 
-def _with_memory(space: ConfigurationSpace, hardware: Hardware, plain: Candidate) -> RunConfiguration:
+def _with_memory(
+    space: ConfigurationSpace, hardware: Hardware, plain: ConfigurationCandidate
+) -> RunConfiguration:
     """Plain data parallelism, whose time is exact, with its memory simulated."""
     simulation = _simulation(space, hardware, plain)
     memory = estimate_memory(*simulation)
@@ -498,7 +510,7 @@ def _with_memory(space: ConfigurationSpace, hardware: Hardware, plain: Candidate
     )
 
 
-def _evaluate(table: StepTable, hardware: Hardware, candidate: Candidate) -> Evaluation | None:
+def _evaluate(table: StepTable, hardware: Hardware, candidate: ConfigurationCandidate) -> Evaluation | None:
     """The full prediction; None if it cannot be laid out."""
     from foretrain.prediction.options import Parallelism
     from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
