@@ -34,6 +34,8 @@ from foretrain.facts.hardware import Hardware as Hardware
 from foretrain.facts.offers import Offer as Offer
 from foretrain.facts.offers import OfferQuery as OfferQuery
 from foretrain.facts.offers import search as search_offers
+from foretrain.facts.own_devices import OwnDevice as OwnDevice
+from foretrain.facts.own_offers import OwnOffers as OwnOffers
 from foretrain.facts.price_files import ImportReport as ImportReport
 from foretrain.facts.topology import TopologyAnswer as TopologyAnswer
 from foretrain.jobs.epochs import Epoch as Epoch
@@ -70,8 +72,12 @@ from foretrain.serving.requests.learning import ConvergeRequest as ConvergeReque
 from foretrain.serving.requests.learning import LearnLayersRequest as LearnLayersRequest
 from foretrain.serving.requests.learning import LearnRequest as LearnRequest
 from foretrain.serving.requests.learning import LearnResourcesRequest as LearnResourcesRequest
+from foretrain.serving.requests.listing import AddDeviceRequest as AddDeviceRequest
+from foretrain.serving.requests.listing import AddOffersRequest as AddOffersRequest
 from foretrain.serving.requests.listing import DevicesRequest as DevicesRequest
 from foretrain.serving.requests.listing import ExplainRequest as ExplainRequest
+from foretrain.serving.requests.listing import ForgetDeviceRequest as ForgetDeviceRequest
+from foretrain.serving.requests.listing import ForgetOffersRequest as ForgetOffersRequest
 from foretrain.serving.requests.listing import LinksRequest as LinksRequest
 from foretrain.serving.requests.listing import ModelsRequest as ModelsRequest
 from foretrain.serving.requests.listing import OffersRequest as OffersRequest
@@ -123,6 +129,8 @@ from foretrain.workloads.summary import Trace as Trace
 from foretrain.workloads.workload import Workload as Workload
 
 __all__ = [
+    "AddDeviceRequest",
+    "AddOffersRequest",
     "Answer",
     "BackendFailed",
     "CalibrateRequest",
@@ -151,6 +159,8 @@ __all__ = [
     "FitAnswer",
     "FitRequest",
     "ForetrainError",
+    "ForgetDeviceRequest",
+    "ForgetOffersRequest",
     "Frontier",
     "GpuLearned",
     "Guide",
@@ -185,6 +195,8 @@ __all__ = [
     "OfferQuery",
     "OffersRequest",
     "Outcome",
+    "OwnDevice",
+    "OwnOffers",
     "PairAnswer",
     "PairRequest",
     "Part",
@@ -225,6 +237,8 @@ __all__ = [
     "ValidateRequest",
     "Workload",
     "__version__",
+    "add_device",
+    "add_offers",
     "calibrate",
     "campaign",
     "compare_runs",
@@ -237,6 +251,8 @@ __all__ = [
     "export_runs",
     "fit",
     "forget_calibration",
+    "forget_device",
+    "forget_offers",
     "guide",
     "import_calibration",
     "import_runs",
@@ -825,6 +841,12 @@ class _DevicesRequestKeywords(TypedDict, total=False):
     measure_here: bool
     """Measure this machine's CPU and add it as the device `here`."""
 
+class _AddDeviceRequestKeywords(TypedDict, total=False):
+    """A device of your own."""
+
+class _ForgetDeviceRequestKeywords(TypedDict, total=False):
+    """A device you added."""
+
 class _ModelsRequestKeywords(TypedDict, total=False):
     """Which models can be trained."""
 
@@ -868,6 +890,12 @@ class _OffersRequestKeywords(TypedDict, total=False):
     """Import a newer price file (CSV in SkyPilot's layout)."""
     as_of: str | None
     """Date of that file, if its name has none."""
+
+class _AddOffersRequestKeywords(TypedDict, total=False):
+    """Prices of your own."""
+
+class _ForgetOffersRequestKeywords(TypedDict, total=False):
+    """Prices you added."""
 
 class _GuideRequestKeywords(_TrainingOptionsKeywords, total=False):
     """Networks by hardware by batch size."""
@@ -1300,6 +1328,28 @@ def list_devices(
     ['t4']
     """
 
+def add_device(
+    file: str | Path | AddDeviceRequest, **options: Unpack[_AddDeviceRequestKeywords]
+) -> OwnDevice:
+    """Check a device `file` of your own and keep it: it is then a device like the others.
+
+    >>> ft.add_device("docs/examples/lab_x1.toml").done
+    'added'
+    >>> ft.predict("resnet50", on="lab-x1", batch=64).cluster.groups[0].device.is_own
+    True
+    """
+
+def forget_device(
+    name: str | ForgetDeviceRequest, **options: Unpack[_ForgetDeviceRequestKeywords]
+) -> OwnDevice:
+    """Remove the device of this `name`, which you added.
+
+    >>> ft.add_device("docs/examples/lab_x1.toml").done
+    'added'
+    >>> ft.forget_device("lab-x1").done
+    'forgotten'
+    """
+
 def list_models(request: ModelsRequest | None = None, **options: Unpack[_ModelsRequestKeywords]) -> ModelList:
     """The models of the zoo, and what else can be given as a model.
 
@@ -1323,6 +1373,28 @@ def list_offers(
 
     >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
     3
+    """
+
+def add_offers(
+    file: str | Path | AddOffersRequest, **options: Unpack[_AddOffersRequestKeywords]
+) -> OwnOffers:
+    """Check a `file` of your own prices and keep them: plans consider them like those of clouds.
+
+    >>> [offer.instance for offer in ft.add_offers("docs/examples/lab_offers.csv").offers]
+    ['a100-8', 'h100-8']
+    >>> ft.list_offers(cloud="lab").offers[0].usd_per_hour
+    9.5
+    """
+
+def forget_offers(
+    name: str | ForgetOffersRequest, **options: Unpack[_ForgetOffersRequestKeywords]
+) -> OwnOffers:
+    """Remove the offers of this `name` (a provider, or PROVIDER:INSTANCE), which you added.
+
+    >>> len(ft.add_offers("docs/examples/lab_offers.csv").offers)
+    2
+    >>> len(ft.forget_offers("lab").offers)
+    2
     """
 
 def guide(*models: str | Sequence[str] | GuideRequest, **options: Unpack[_GuideRequestKeywords]) -> Guide:
