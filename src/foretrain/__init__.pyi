@@ -273,6 +273,13 @@ __all__ = [
 ]
 __version__: str
 
+class _ConfigOptionKeywords(TypedDict, total=False):
+    """The training configuration whose entries are the defaults of a request."""
+
+    from_config: str | Path | None
+    """Training configuration to take model and options from: Hugging Face TrainingArguments, axolotl,
+    torchtitan, Megatron-LM, DeepSpeed or accelerate. Given options take precedence."""
+
 class _BatchOptionKeywords(TypedDict, total=False):
     """The batch of each device."""
 
@@ -483,6 +490,7 @@ class _BillingOptionsKeywords(TypedDict, total=False):
     """Where the job runs: cloud region, country or US state."""
 
 class _PredictRequestKeywords(
+    _ConfigOptionKeywords,
     _WorkloadRequestKeywords,
     _HardwareOptionKeywords,
     _TopologyOptionKeywords,
@@ -502,6 +510,7 @@ class _PredictRequestKeywords(
     """Search for changes that make the step faster."""
 
 class _FitRequestKeywords(
+    _ConfigOptionKeywords,
     _WorkloadRequestKeywords,
     _HardwareOptionKeywords,
     _TopologyOptionKeywords,
@@ -549,6 +558,7 @@ class _OwningOptionsKeywords(TypedDict, total=False):
     """Electricity price for owned machines."""
 
 class _PlanRequestKeywords(
+    _ConfigOptionKeywords,
     _BatchLimitsKeywords,
     _TrainingOptionsKeywords,
     _LimitsKeywords,
@@ -1053,7 +1063,7 @@ class _ValidateRequestKeywords(_QueryFieldsKeywords, total=False):
     """Which runs are compared with predictions."""
 
 def predict(
-    model: str | PredictRequest | torch.nn.Module,
+    model: str | PredictRequest | torch.nn.Module | None = None,
     *,
     inputs: Any = None,
     loss: Any = None,
@@ -1076,7 +1086,7 @@ def predict(
     """
 
 def fit(
-    model: str | FitRequest | torch.nn.Module,
+    model: str | FitRequest | torch.nn.Module | None = None,
     *,
     inputs: Any = None,
     loss: Any = None,
@@ -1090,7 +1100,7 @@ def fit(
     """
 
 def plan(
-    model: str | PlanRequest | torch.nn.Module,
+    model: str | PlanRequest | torch.nn.Module | None = None,
     *,
     inputs: Any = None,
     loss: Any = None,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.planning.selection import Reason
     from foretrain.planning.two_phases.phases import PhasePlan
     from foretrain.prediction.answer import Prediction
+    from foretrain.workloads.training_configs import ConfigReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,7 @@ class Frontier(Answer):
     excluded: tuple[Exclusion, ...]
     considered: int
     notes: tuple[str, ...]
+    configuration: ConfigReport | None = None
 
     @property
     def meets_limits(self) -> bool:
@@ -205,6 +207,7 @@ class Frontier(Answer):
             "excluded": encode(self.excluded),
             "considered": self.considered,
             "notes": list(self.notes),
+            **({} if self.configuration is None else {"configuration": encode(self.configuration)}),
         }
 
     def summary(self) -> tuple[tuple[str, str], ...]:
