@@ -109,8 +109,10 @@ def record_variant(recorded: Recorded, variant: StepVariant) -> Template:
     for held in choices:
         fixed: dict[str, int] = dict(single) | held
         free = [name for name in sizes if name not in fixed]
-        points = points_of(sizes, fixed, POINTS if is_stack else len(free) + 1)
-        check: dict[str, int] | None = {**sizes, "batch": 6, **fixed} if len(free) > 1 else None
+        # Two points determine what is linear in the batch; other sizes have a third, and a check
+        is_linear = free in ([], ["batch"])
+        points = points_of(sizes, fixed, len(free) + 1 if is_linear else POINTS)
+        check: dict[str, int] | None = {**sizes, "batch": 6, **fixed} if not is_linear else None
         if is_stack and check is not None:
             check[LAYERS] = CHECK_LAYERS
         try:

@@ -50,15 +50,15 @@ def _read_folder(folder: Path) -> Log:
     """The one log in a folder; event files of one folder, and the metrics of an MLflow run, are one log."""
     inside = sorted([*folder.glob("*tfevents*"), *folder.glob("trainer_state.json")])
     metrics = [path for path in sorted(folder.rglob("*")) if path.is_file() and MlflowMetrics().suits(path)]
-    found = inside or metrics
-    parts = len(found) > 1 and (found is metrics or all(TensorBoard().suits(path) for path in found))
-    if len(found) == 1:
-        return read_log(found[0])
+    logs = inside or metrics
+    parts = len(logs) > 1 and (logs is metrics or all(TensorBoard().suits(path) for path in logs))
+    if len(logs) == 1:
+        return read_log(logs[0])
     if parts:
-        return joined(folder.name, [read_log(path) for path in found])
-    names = f" ({', '.join(path.name for path in found)})" if found else ""
+        return joined(folder.name, [read_log(path) for path in logs])
+    names = f" ({', '.join(path.name for path in logs)})" if logs else ""
     raise InvalidRequest(
-        f"{folder} is a folder with {len(found)} logs{names}; name the file, or a folder of TensorBoard "
+        f"{folder} is a folder with {len(logs)} logs{names}; name the file, or a folder of TensorBoard "
         "event files, of one trainer_state.json or of one MLflow run"
     )
 

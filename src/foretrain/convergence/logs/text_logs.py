@@ -229,11 +229,11 @@ class JsonLog(LogReader):
         content = state if isinstance(state, dict) else {"log_history": state}
         where = next((key for key in ("log_history", "metrics") if isinstance(content.get(key), list)), None)
         if where is None or not content[where]:
-            found = ", ".join(content) if isinstance(state, dict) else type(state).__name__
+            seen = ", ".join(content) if isinstance(state, dict) else type(state).__name__
             raise InvalidData(
                 path.name,
                 "no log_history: a trainer_state.json of Hugging Face's Trainer, a list of objects with a "
-                f"step each, or the metrics of MLflow's get-history was expected; found {found or 'nothing'}",
+                f"step each, or the metrics of MLflow's get-history was expected; found {seen or 'nothing'}",
             )
         for place, item in enumerate(content[where], start=1):
             if not isinstance(item, dict):
