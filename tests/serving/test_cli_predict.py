@@ -146,4 +146,4 @@ def test_the_source_of_most_parts_is_one_line_under_their_table(run_here: Run) -
     source = "calibrations/mixed_precision.json"
     assert text.count(source) == 1
     assert f"\nBy {source} where no other is named\n" in text
-    assert "jitter between devices" in text
+    assert "  calibrations/host.json\n" in text

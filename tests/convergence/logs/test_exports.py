@@ -112,6 +112,8 @@ def test_the_folder_of_an_mlflow_run(tmp_path: Path) -> None:
     write(run / "params" / "lr", "0.1")
     log = read_log(run)
     assert log.metrics == ("lr", "train/loss")
+    with pytest.raises(InvalidRequest, match="a folder with 0 logs"):
+        read_log(tmp_path / "mlruns")
     assert log.curve("loss").values.tolist() == LOSSES
     assert read_log(run / "metrics" / "train" / "loss").curve("train/loss").values.tolist() == LOSSES
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from foretrain.convergence.curves import LEAST_POINTS, Curve, MetricDirection
 from foretrain.convergence.logs._base import Log, LogReader, joined
 from foretrain.convergence.logs.tensorboard import TensorBoard
-from foretrain.convergence.logs.text_logs import CsvLog, JsonLines, JsonLog, KerasCsv, MlflowMetrics
+from foretrain.convergence.logs.text_logs import METRICS, CsvLog, JsonLines, JsonLog, KerasCsv, MlflowMetrics
 from foretrain.errors import ForetrainError, InvalidRequest, MissingData
 from foretrain.registry import Registry
 
@@ -49,7 +49,8 @@ def read_log(path: Path) -> Log:
 def _read_folder(folder: Path) -> Log:
     """The one log in a folder; event files of one folder, and the metrics of an MLflow run, are one log."""
     inside = sorted([*folder.glob("*tfevents*"), *folder.glob("trainer_state.json")])
-    metrics = [path for path in sorted(folder.rglob("*")) if path.is_file() and MlflowMetrics().suits(path)]
+    within = folder if METRICS in folder.parts else folder / METRICS
+    metrics = [path for path in sorted(within.rglob("*")) if path.is_file() and MlflowMetrics().suits(path)]
     logs = inside or metrics
     parts = len(logs) > 1 and (logs is metrics or all(TensorBoard().suits(path) for path in logs))
     if len(logs) == 1:
