@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -35,8 +36,9 @@ from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.zoo.catalogue import BuildOptions, Sizes, ZooEntry, _builder, list_models
 from foretrain.workloads.zoo.shapes import config_at, sample_at, shape_of
 
-PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101,
-          103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179)  # fmt: skip
+PRIMES = (5, 43, 13, 97, 7, 61, 29, 17, 139, 23, 3, 71, 11, 107, 31, 53, 19, 151, 37, 83, 41, 127, 59, 101,
+          47, 173, 67, 113, 79, 163, 73, 131, 89, 179, 103, 149, 109, 157, 137, 167)  # fmt: skip
+"""Not in order: sizes that are equally far apart at all points would be taken for each other."""
 POINTS = 3
 CHECK_LAYERS = 6
 """Depth at which templates are proven: none that they are recorded at, and of either period."""
@@ -95,21 +97,22 @@ def points_of(sizes: Mapping[str, int], fixed: Mapping[str, int], count: int) ->
 
 def record_variant(recorded: Recorded, variant: StepVariant) -> Template:
     """The template of one variant: with as many free sizes as there can be."""
-    sizes = {**recorded.sizes, **({"rank": 16} if variant.lora else {})}
-    single = {"batch": 1} if variant.single else {}
-    at_default = {name: sizes[name] for name in ("seq_len", "image_size") if name in sizes}
+    nothing: dict[str, int] = {}
+    sizes = {**recorded.sizes, **({"rank": 16} if variant.lora else nothing)}
+    single: dict[str, int] = {"batch": 1} if variant.single else nothing
+    at_default: dict[str, int] = {name: sizes[name] for name in ("seq_len", "image_size") if name in sizes}
     is_stack = LAYERS in sizes
     is_usual = variant.storage in USUAL_STORAGES and not variant.checkpoint
     problem = ""
-    nothing: dict[str, int] = {}
     is_free = is_stack or is_usual or "image_size" not in sizes
-    for held in (nothing, at_default) if is_free else (at_default,):
-        fixed = {**single, **held}
-        if LAYERS in sizes and not is_stack:
-            fixed[LAYERS] = sizes[LAYERS]
+    choices: list[dict[str, int]] = [nothing, at_default] if is_free else [at_default]
+    for held in choices:
+        fixed: dict[str, int] = dict(single) | held
         free = [name for name in sizes if name not in fixed]
-        points = points_of(sizes, fixed, POINTS if is_stack else len(free) + 1)
-        check = {**sizes, "batch": 6, **fixed} if len(free) > 1 else None
+        # Two points determine what is linear in the batch; other sizes have a third, and a check
+        is_linear = free in ([], ["batch"])
+        points = points_of(sizes, fixed, len(free) + 1 if is_linear else POINTS)
+        check: dict[str, int] | None = {**sizes, "batch": 6, **fixed} if not is_linear else None
         if is_stack and check is not None:
             check[LAYERS] = CHECK_LAYERS
         try:
@@ -122,6 +125,10 @@ def record_variant(recorded: Recorded, variant: StepVariant) -> Template:
         except NotRecordable as error:
             problem = str(error)
             continue
+        except ForetrainError:  # an image that the model does not take, or a variant that it does not have
+            if held is at_default:
+                raise
+            continue
         covers: dict[str, Any] = {name: (size, 0) for name, size in fixed.items()}
         if "image_size" in free:
             covers["image_size"] = (points[0]["image_size"], IMAGE_STEP)
@@ -129,7 +136,7 @@ def record_variant(recorded: Recorded, variant: StepVariant) -> Template:
     raise NotRecordable(problem)
 
 
-def record_architecture(name: str) -> str:
+def record_architecture(name: str, only_usual: bool = False) -> str:
     """Record one architecture and write its file; returns a line on it."""
     started = time.monotonic()
     recorded = next(each for each in list_architectures() if each.name == name)
@@ -137,13 +144,16 @@ def record_architecture(name: str) -> str:
     templates: list[tuple[str, Template | str]] = []
     failed = []
     for variant in list_variants(entry.attention, entry.attention, entry.image_size is not None):
+        if only_usual and not is_usual(variant):
+            continue
         try:
             templates.append((variant.key, record_variant(recorded, variant)))
         except NotRecordable as error:
             failed.append(f"  {variant.key}: {str(error)[:200]}")
         except ForetrainError as error:
             templates.append((variant.key, str(error)))
-    header = {"made_by": library.made_by(), "torch": torch.__version__, "model": entry.name}
+    header: dict[str, Any] = {"made_by": library.made_by(), "torch": torch.__version__, "model": entry.name}
+    header["is_whole"] = not only_usual
     file = library.write(name, header, templates)
     lines = len({json.dumps(each.tables) for _, each in templates if isinstance(each, Template)})
     seconds = time.monotonic() - started
@@ -156,7 +166,12 @@ def record_architecture(name: str) -> str:
 def is_up_to_date(name: str) -> bool:
     """Whether the file of an architecture was made by the present code."""
     file = library._read(name)
-    return file is not None and file.header["made_by"] == library.made_by()
+    return file is not None and file.header["made_by"] == library.made_by() and file.header["is_whole"]
+
+
+def is_usual(variant: StepVariant) -> bool:
+    """Whether a variant is one that most people train: mixed precision or FP32, fused attention."""
+    return variant.storage in USUAL_STORAGES and not (variant.eager or variant.forward_only or variant.lora)
 
 
 def main(words: list[str]) -> None:
@@ -165,6 +180,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--usual", action="store_true", help="only the variants that most people train")
     asked = parser.parse_args(words)
     names = asked.names or [each.name for each in list_architectures()]
     stale = [name for name in names if asked.again or asked.names or not is_up_to_date(name)]
@@ -172,7 +188,7 @@ def main(words: list[str]) -> None:
         print(*(f"{name}{' (stale)' if name in stale else ''}" for name in names), sep="\n")  # noqa: T201
         return
     with ProcessPoolExecutor(2) as pool:
-        for line in pool.map(record_architecture, stale):
+        for line in pool.map(record_architecture, stale, repeat(asked.usual)):
             print(line, flush=True)  # noqa: T201
 
 
