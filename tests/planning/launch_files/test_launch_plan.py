@@ -90,7 +90,7 @@ def test_launch_files_say_model_sizes_adapters_and_options_of_the_step(frontier:
     assert expected.items() <= found.items()
 
 
-def test_what_is_off_has_no_variable_and_what_the_model_sets_is_said(frontier: Frontier) -> None:
+def test_what_is_off_has_no_variable_and_what_the_model_sets_is_stated(frontier: Frontier) -> None:
     found = variables_of(frontier)
     assert found["SEQ_LEN"] == "128", "BERT-Tiny's own, which the request left out"
     assert not {"LORA", "COMPILE", "CHECKPOINT_ACTIVATIONS", "AUTOCAST", "OFFLOAD", "IMAGE_SIZE"} & set(found)
