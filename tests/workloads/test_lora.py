@@ -12,7 +12,7 @@ from foretrain.errors import ForetrainError, InvalidRequest, UnknownName
 from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
-from foretrain.workloads.lora import LoraOptions, apply_lora, parse_lora
+from foretrain.workloads.lora import LoraOptions, apply_lora, format_lora, parse_lora
 from foretrain.workloads.lora_layers import DoraLinear, FourBitLinear, FourBitStack, LoraLinear
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.rules import operators, unknown_names
@@ -153,7 +153,7 @@ def test_the_output_layer_is_not_quantised() -> None:
 
 
 def test_transformers_transposed_layer_is_a_linear_one() -> None:
-    from foretrain.workloads.readers.image_libraries import repair_torchvision
+    from foretrain.workloads.readers._torchvision import repair_torchvision
 
     repair_torchvision()
     from transformers.pytorch_utils import Conv1D
@@ -183,6 +183,7 @@ def test_torch_s_own_attention_still_runs() -> None:
 )
 def test_parsing(text: str, options: LoraOptions) -> None:
     assert parse_lora(text) == options
+    assert parse_lora(format_lora(options)) == options
 
 
 @pytest.mark.parametrize(
