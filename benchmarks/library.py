@@ -21,8 +21,8 @@ _LAYOUTS = ("", ":4")
 
 def _predict_all(devices: tuple[str, ...], advice: bool) -> int:
     """Predict each device in each layout at each batch; how many predictions that are."""
-    cases = [*product(devices, _LAYOUTS, _BATCHES)]
-    for name, layout, batch in cases:
+    cases = [*product(_BATCHES, devices, _LAYOUTS)]  # the graphs of a batch stay in memory for its devices
+    for batch, name, layout in cases:
         predict("resnet50", on=name + layout, batch=batch, precision="fp32", advice=advice)
     return len(cases)
 

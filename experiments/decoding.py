@@ -40,7 +40,7 @@ def measure_decoding(photo: Path) -> Mapping[str, DecodeTime]:
     """Decode times by data set; `photo` stands for all photographs."""
     import torch
 
-    from foretrain.workloads.readers.image_libraries import repair_torchvision
+    from foretrain.workloads.readers._torchvision import repair_torchvision
 
     torch.set_num_threads(1)
     repair_torchvision()

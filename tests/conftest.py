@@ -25,6 +25,7 @@ settings.register_profile(
     "foretrain", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("foretrain")
+os.environ["FORETRAIN_PROGRESS"] = "3600"  # what is on standard error, too
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -27,9 +27,8 @@ Trainer(model=model, args=arguments, train_dataset=RandomTokens(), callbacks=[ca
 assert callback.state_of_training.steps == 12
 """
 LIGHTNING = """
-from foretrain.workloads.readers.image_libraries import repair_torchvision; repair_torchvision()
-import torch, lightning, warnings; warnings.simplefilter("ignore")
 from foretrain.callbacks import LightningCallback
+import torch, lightning, warnings; warnings.simplefilter("ignore")
 class Model(lightning.LightningModule):
     def __init__(self):
         super().__init__(); self.layer = torch.nn.Linear(4, 1)

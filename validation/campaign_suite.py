@@ -78,7 +78,7 @@ def _case(sample: RunSample, fit: WorkerFit) -> Case:
     rate = sample.step.network_bytes_per_second
     network = "" if rate is None else f", {8e-6 * rate:.0f} Mbit/s"
     name = f"{sample.model}, {sample.step.strategy}, {sample.step.workers} workers{network}"
-    before = {} if sample.before is None else {BEFORE: sample.before.p50}
+    before = {} if sample.before is None else {BEFORE: sample.before.p50_seconds}
     return Case(
         name,
         sample.model,
@@ -93,7 +93,7 @@ def _notes(
 ) -> tuple[str, ...]:
     before = [sample for sample in samples if sample.before is not None]
     inside = [
-        sample.before.p10 <= sample.measured_seconds <= sample.before.p90
+        sample.before.p10_seconds <= sample.measured_seconds <= sample.before.p90_seconds
         for sample in before
         if sample.before is not None
     ]

@@ -166,7 +166,7 @@ def _resnet_small(sizes: Sizes, classes: int) -> Example:
 
 
 def _inception_resnet_v2(sizes: Sizes, classes: int) -> Example:
-    from foretrain.workloads.readers.image_libraries import repair_torchvision
+    from foretrain.workloads.readers._torchvision import repair_torchvision
 
     repair_torchvision()
     import timm

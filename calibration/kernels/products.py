@@ -33,9 +33,9 @@ from foretrain.prediction.operators.matrix import TREES as TREES_FILE
 from foretrain.prediction.operators.matrix import (
     UNITS,
     ProductCalibration,
-    apply_trees,
     calibration,
     correction_key,
+    tree_correction,
 )
 
 FOLDS = 3
@@ -131,7 +131,7 @@ def _corrected(part: Sample, learned: ProductFit, trees: Mapping[str, Forest]) -
             trees.get(correction_key(part.unit, part.device, is_plain)),
         )
         if forest is not None and mine.any():
-            predicted[mine] = apply_trees(forest, part.work.at(mine), part.device, predicted[mine])
+            predicted[mine] *= tree_correction(forest, part.work.at(mine), part.device, predicted[mine])
     return learned.shown(part, predicted)
 
 

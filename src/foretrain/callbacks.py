@@ -130,6 +130,9 @@ def _hugging_face() -> type:
 
 
 def _lightning() -> type:
+    from foretrain.workloads.readers._torchvision import repair_torchvision
+
+    repair_torchvision()  # Lightning's metrics import it
     try:
         base: Any = import_module("lightning.pytorch").Callback
     except ModuleNotFoundError:

@@ -29,7 +29,7 @@ def fit(model: str, **options: Any) -> FitAnswer:
 
 
 def test_the_first_line_is_the_answer() -> None:
-    first, training, interval = invoke("fit", "mnist-cnn", "--on", "t4", "--batch", "64").output.splitlines()[
+    first, training, interval = invoke("fit", "mnist-cnn", "--on", "t4", "--batch", "64").stdout.splitlines()[
         :3
     ]
     assert first.startswith("mnist-cnn on t4 fits at batch 64 (over 99 % chance to fit): ")
@@ -58,13 +58,13 @@ def test_options_to_copy_make_it_fit() -> None:
 
 
 def test_they_are_printed_as_typed_on_the_command_line() -> None:
-    printed = invoke(*TOO_LARGE).output
+    printed = invoke(*TOO_LARGE).stdout
     assert "resnet18 on t4 does not fit at batch 1300" in printed
     assert "--checkpoint-activations " in printed
 
 
 def test_json_says_the_same() -> None:
-    plain = json.loads(invoke(*TOO_LARGE, "--json").output)
+    plain = json.loads(invoke(*TOO_LARGE, "--json").stdout)
     assert plain["fits"] is False
     assert plain["solutions"][1]["options"] == {"checkpoint_activations": ""}
     assert plain["memory"]["largest_batch"] == plain["largest_batch"] > 0

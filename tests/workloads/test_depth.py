@@ -7,6 +7,7 @@ import pytest
 from foretrain.workloads.cache import dump, load
 from foretrain.workloads.depth import NotDerivable, Numbered, align, deepen, split_name
 from foretrain.workloads.graph import Graph
+from foretrain.workloads.lora import LoraOptions
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import read_model
 from foretrain.workloads.rules import operators
@@ -66,6 +67,15 @@ def test_deep_models_are_recorded_by_a_few_of_their_blocks() -> None:
     again = load(dump(graph))
     assert isinstance(again, Graph)
     assert_same(again, graph)
+
+
+@pytest.mark.parametrize("options", [BF16, replace(BF16, precision="fp8"), replace(BF16, optimizer="muon")])
+@pytest.mark.parametrize("lora", [None, LoraOptions(targets=("all-linear",), quantised=True, dora=True)])
+def test_adapters_and_optimizers_of_all_blocks(options: ResolvedOptions, lora: LoraOptions | None) -> None:
+    workload = Workload(read_model("llama3.2-1b"), BuildOptions(batch=2), options, lora)
+    graph = record_workload(workload)
+    assert graph.repeats is not None
+    assert_same(graph, trace_workload(workload))
 
 
 def test_a_family_has_every_batch_at_every_depth() -> None:

@@ -153,7 +153,7 @@ def test_the_output_layer_is_not_quantised() -> None:
 
 
 def test_transformers_transposed_layer_is_a_linear_one() -> None:
-    from foretrain.workloads.readers.image_libraries import repair_torchvision
+    from foretrain.workloads.readers._torchvision import repair_torchvision
 
     repair_torchvision()
     from transformers.pytorch_utils import Conv1D

@@ -408,7 +408,10 @@ _NUMBER = re.compile(r"(?<![^. ])(0|[1-9][0-9]*)(?![^. ])")
 
 def names_in(template: str, lines: Lines, start: int) -> list[str]:
     """The names of a row in all blocks; its numbers are the last, from `start` on."""
-    numbers = lines.part(start, len(lines.starts))
-    if not any(lines.steps[start:]):
-        return [template.format(*numbers[0])] * lines.blocks
-    return [template.format(*each) for each in numbers]
+    return _fill_names(template, Lines(lines.starts[start:], lines.steps[start:], lines.blocks))
+
+
+@lru_cache(maxsize=4096)
+def _fill_names(template: str, lines: Lines) -> list[str]:
+    """Names are shared: a block has a dozen of them for some hundred calls."""
+    return [template.format(*each) for each in lines.part(0, len(lines.starts))]

@@ -106,7 +106,7 @@ def test_sizes_they_do_not_have() -> None:
 
 def test_libraries_import_after_the_repair_even_if_it_is_done_twice() -> None:
     program = (
-        "from foretrain.workloads.readers.image_libraries import repair_torchvision as repair; "
+        "from foretrain.workloads.readers._torchvision import repair_torchvision as repair; "
         "repair(); import timm, transformers; repair(); import torchvision"
     )
     command = [sys.executable, "-W", "ignore", "-c", program]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -184,3 +185,49 @@ def test_control_flow_that_depends_on_the_data_is_named_as_such(tmp_path: Path) 
     )
     with pytest.raises(InvalidRequest, match="control flow depends on the data"):
         trace(source_of(tmp_path, text).example(BuildOptions()), ResolvedOptions())
+
+
+def test_arguments_that_the_file_parses_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = HEAD + (
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--width', type=int, default=8)\n"
+        "arguments = parser.parse_args()\n"
+        "def build():\n"
+        "    assert parser.parse_args() == arguments\n"
+        "    return nn.Linear(arguments.width, 3), torch.rand(4, arguments.width), lambda out: out.mean()\n"
+    )
+    ours = ["foretrain", "predict", "net.py:build", "--on", "t4", "--width", "16"]
+    monkeypatch.setattr(sys, "argv", ours)
+    example = source_of(tmp_path, text).example(BuildOptions())
+    assert example.inputs[0].shape == (4, 8)
+    assert sys.argv is ours
+    failing = source_of(tmp_path, text.replace("default=8", "required=True"), file="other.py")
+    with pytest.raises(InvalidRequest, match="SystemExit: 2"):
+        failing.example(BuildOptions())
+    assert sys.argv is ours
+
+
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "import torchvision",
+        "import timm",
+        "from transformers import ViTImageProcessor",
+        "import torchmetrics",
+    ],
+)
+def test_a_file_may_import_torchvision_itself_or_by_way_of_another_library(
+    tmp_path: Path, imported: str
+) -> None:
+    """In a process of its own: torchvision is imported once."""
+    (tmp_path / "net.py").write_text(f"{imported}\n{NET}")
+    code = (
+        "from foretrain.workloads.readers import read_model\n"
+        "from foretrain.workloads.zoo import BuildOptions\n"
+        "print(read_model('net.py:build').example(BuildOptions(batch=4)).samples)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.stdout == "4\n", run.stderr

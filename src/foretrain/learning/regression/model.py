@@ -14,7 +14,7 @@ from typing import Any
 
 from foretrain.errors import InvalidData, MissingData
 from foretrain.estimates import Quantiles
-from foretrain.facts.user_data import write_atomically
+from foretrain.facts.user_data import write_output
 from foretrain.learning.regression.columns import DEVICE, Feature, Schema, device_figures
 from foretrain.learning.regression.techniques._base import Parameters, Predictor, techniques
 from foretrain.persisted import read_json_object, restore
@@ -99,7 +99,7 @@ def save(model: LearnedModel, file: Path) -> None:
         "evidence": asdict(model.evidence),
         "model": model.predictor.to_plain(),
     }
-    write_atomically(file, json.dumps(content, allow_nan=False) + "\n")
+    write_output("`save`", file, json.dumps(content, allow_nan=False) + "\n")
 
 
 def is_model_file(file: Path) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from foretrain.errors import ForetrainError
 from foretrain.facts.datasets import datasets, storages
@@ -20,7 +21,7 @@ from foretrain.prediction.collectives.network import network_of, with_factor
 from foretrain.prediction.options import STORAGES, InputOptions
 from foretrain.prediction.scenario import Evaluation, StepContext, evaluate
 from foretrain.workloads.executed import ExecutedGraph
-from foretrain.workloads.workload import executed_graph
+from foretrain.workloads.workload import RECENT, executed_graph
 
 MIN_GAIN = 1.02
 """Improvements below this are not listed."""
@@ -122,8 +123,14 @@ def _of_execution(now: Evaluation) -> Iterator[_Change]:
 
 
 def _run_with(now: Evaluation, **options: object) -> Evaluation:
-    """The graph at hand, run with other options; its kernels are fused anew."""
-    return _with_graph(now, now.executed.with_options(**options))
+    """The graph at hand, run with other options."""
+    return _with_graph(now, _executed_with(now.executed, tuple(options.items())))
+
+
+@lru_cache(maxsize=RECENT)
+def _executed_with(executed: ExecutedGraph, options: tuple[tuple[str, object], ...]) -> ExecutedGraph:
+    """A graph run with other options: its kernels are fused once, for all devices and layouts."""
+    return executed.with_options(**dict(options))
 
 
 def _with_graph(now: Evaluation, executed: ExecutedGraph) -> Evaluation:

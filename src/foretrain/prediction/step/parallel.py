@@ -182,6 +182,13 @@ def _update_of(graph: Graph) -> Graph:
     return replace(graph, calls=graph.calls[optimizer_start(graph) :])
 
 
+@once_per_graph
+def _updates_of_shares(graph: Graph) -> dict[int, Graph]:
+    """The optimizer's calls by the number of devices that share them; kept, since each is priced once."""
+    del graph
+    return {}
+
+
 def _with_sharded_update(
     times: CallTimes, program: Program, layout: Layout, at: StepEnvironment
 ) -> CallTimes:
@@ -190,7 +197,10 @@ def _with_sharded_update(
     start, update = optimizer_start(program.graph), _update_of(program.graph)
     if shards == 1 or not update.calls:
         return times
-    share = call_times(at.model.priced(with_sharded_optimizer(update, shards), at.device))
+    known = _updates_of_shares(update)
+    if shards not in known:
+        known[shards] = with_sharded_optimizer(update, shards)
+    share = call_times(at.model.priced(known[shards], at.device))
     return CallTimes(np.append(times.device[:start], share.device), np.append(times.host[:start], share.host))
 
 

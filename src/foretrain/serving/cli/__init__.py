@@ -68,10 +68,13 @@ def _open_closed_streams() -> None:
 
 def _run(arguments: list[str]) -> int:
     """The exit code of a command."""
+    import gc
+
     import click
 
     from foretrain.serving.cli.app import COMPLETION_VARIABLE, app
 
+    gc.set_threshold(20_000, 50, 100)  # modules and graphs are kept: searching them for cycles takes 5 %
     if COMPLETION_VARIABLE in os.environ:
         from click.shell_completion import add_completion_class
 

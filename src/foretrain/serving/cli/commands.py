@@ -23,7 +23,6 @@ from foretrain.serving.cli.frame import (
     CommandFamily,
     Output,
     draw_chart,
-    write_file,
 )
 from foretrain.serving.cli.terminal import as_far_as_it_is_read, print_answer, spinner
 from foretrain.serving.table import FAMILIES, VERBS, VerbEntry
@@ -134,10 +133,11 @@ class PredictOutput(FitOutput):
         """The timeline too."""
         if self.timeline is not None:
             from foretrain.encoding import to_json
+            from foretrain.facts.user_data import write_output
             from foretrain.prediction.timeline import chrome_trace
 
             title = f"{answer.workload.source.name} on {answer.cluster.name}, {answer.strategy}"
-            write_file("--timeline", self.timeline, to_json(chrome_trace(answer.timeline, title)))
+            write_output("--timeline", self.timeline, to_json(chrome_trace(answer.timeline, title)))
             yield f"Timeline: {self.timeline}"
         yield from super().write_files(answer, command)
 
@@ -202,13 +202,14 @@ class PlanOutput(Output):
         import shlex
 
         from foretrain.errors import InvalidRequest
+        from foretrain.facts.user_data import write_output
         from foretrain.planning.launch_files import launch_file, launch_plan, launch_targets
 
         launched = launch_file(self.emit, launch_plan(answer, self.script or "train.py"))
         file = self.emit_to or Path(launched.file_name)
         if self.emit_to is None and file.exists():
             raise InvalidRequest(f"{file} exists already: move it away, or name a file with --emit-to")
-        write_file("--emit-to", file, launched.named(file.name).text)
+        write_output("--emit-to", file, launched.named(file.name).text)
         late = "" if answer.meets_limits else " of that plan, which does not keep the limits"
         start = launch_targets()[self.emit].how_to_start.format(file=shlex.quote(str(file)))
         yield f"Launch file{late}: {file}; start it with: {start}"

@@ -73,26 +73,16 @@ def command_line() -> str:
     return shlex.join(["foretrain", *sys.argv[1:]])
 
 
-def write_file(flag: str, file: Path, text: str) -> None:
-    """Write the file as a whole: readers never see half of it."""
-    from foretrain.errors import BackendFailed
-    from foretrain.facts.user_data import write_atomically
-
-    try:
-        write_atomically(file, text)
-    except OSError as error:
-        raise BackendFailed(f"{flag} {file} cannot be written: {error.strerror or error}") from error
-
-
 def write_report(file: Path, answer: Answer, verb: str) -> None:
     """Write the report of an answer as one self-contained page that states its command and date."""
     from datetime import date
 
+    from foretrain.facts.user_data import write_output
     from foretrain.serving.rendering.html import document
     from foretrain.serving.views import report_of
 
     page = document(report_of(answer), f"foretrain {verb}", command_line(), date.today().isoformat())
-    write_file("--html", file, page)
+    write_output("--html", file, page)
 
 
 def draw_chart(answer: Answer, file: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from zlib import crc32
 
 from foretrain.errors import InvalidRequest, MissingData
+from foretrain.facts.user_data import check_file, write_output
 from foretrain.serving.views import vega
 from foretrain.serving.views.blocks import Chart
 
@@ -50,21 +51,21 @@ def save_spec(spec: Mapping[str, Any], path: Path) -> None:
     svg = _svg(spec)
     match path.suffix.lower():
         case ".svg":
-            path.write_text(f"{svg}\n", encoding="utf-8")
+            drawn: str | bytes = f"{svg}\n"
         case ".png":
-            path.write_bytes(_converter().svg_to_png(svg, scale=_SHARPNESS))
+            drawn = _converter().svg_to_png(svg, scale=_SHARPNESS)
         case _:
-            path.write_bytes(_converter().svg_to_pdf(svg))
+            drawn = _converter().svg_to_pdf(svg)
+    write_output("--plot", path, drawn)
 
 
 def check_format(path: Path) -> None:
-    """Refuse a file whose name does not end in a known format, or whose folder does not exist."""
+    """Refuse a file whose name does not end in a known format, or that cannot be where it should."""
     if path.suffix.lower() not in FORMATS:
         raise InvalidRequest(
             f"cannot draw into {path.name or str(path)!r}: end the name in {', '.join(FORMATS)}"
         )
-    if not path.parent.is_dir():
-        raise InvalidRequest(f"cannot draw into {path}: there is no folder {path.parent}; make it first")
+    check_file("--plot", path)
 
 
 def page_svgs(chart: Chart) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from foretrain.answers import Answer, Infeasible
 from foretrain.encoding import encode
-from foretrain.errors import BackendFailed, ForetrainError, InvalidData, InvalidRequest, MissingData
+from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData
 from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.calibrating import (
     CalibrateRequest,
@@ -507,16 +507,13 @@ def export_calibration(request: ExportCalibrationRequest) -> CalibrationAnswer:
     >>> ft.export_calibration("timings-rtx3090", file="mine.json").done
     'exported'
     """
-    from foretrain.facts.user_data import check_file, write_atomically
+    from foretrain.facts.user_data import check_file, write_output
     from foretrain.learning.user_calibration.catalogue import calibration_named
     from foretrain.prediction.corrections.files import as_text
 
     check_file("FILE", request.file)
     known = calibration_named(request.name)
-    try:
-        write_atomically(request.file, as_text(known))
-    except OSError as error:
-        raise BackendFailed(f"FILE {request.file} cannot be written: {error.strerror or error}") from error
+    write_output("FILE", request.file, as_text(known))
     return CalibrationAnswer(known, "exported", request.file)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -79,23 +79,26 @@ def as_flags(text: str, more: Iterable[str] = ()) -> str:
     """
     if "`" not in text and "_" not in text:
         return text
-    names = {*_option_names(), *more}
+    further = set(more)
 
     def spelled(match: re.Match[str]) -> str:
         quoted, bare = match.group(1), match.group(2)
         name = quoted or bare
-        return flag(name) if name in names else match.group(0)
+        is_option = bool(name) and (name in further or _is_option(name))
+        return flag(name) if is_option else match.group(0)
 
     bare = r"(?<![\w`'\"/.=-])([a-z][a-z0-9]*(?:_[a-z]+)+)(?!\w|\.\w|[`'\"/=(-])"
     code = r"`[^`\n]*[^a-z0-9_`\n][^`\n]*`"  # an example, such as the first lines of a file, stays as it is
     return re.sub(rf"{code}|`([a-z0-9_]+)`|{bare}", spelled, text)
 
 
-@lru_cache(maxsize=1)
-def _option_names() -> frozenset[str]:
+@cache
+def _is_option(name: str) -> bool:
+    """Whether a verb has an option of this name; requests are imported up to the first one that has it."""
     from foretrain.decoding import options
     from foretrain.serving.table import VERBS
 
-    requests = {verb.request_class for verb in VERBS.values()}
-    names = {each.name for cls in requests for each in options(cls) if not each.positional}
-    return frozenset(names - {"predict", "here"})  # in most texts, the verb and the device
+    if name in ("predict", "here"):  # in most texts, the verb and the device
+        return False
+    requests = (verb.request_class for verb in VERBS.values())
+    return any(each.name == name and not each.positional for cls in requests for each in options(cls))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.errors import ForetrainError, InvalidData
-from foretrain.store.exchange.plain import written_whole
+from foretrain.facts.user_data import written_whole
 from foretrain.store.runs import Environment, PredictionMade, Run, Status, StepSummary
 
 _FIRST = ("model", "on", "batch")
@@ -46,7 +46,7 @@ def write_csv(file: Path, chunks: Iterator[list[Run]]) -> int:
     """Write runs, the columns of their settings first; returns their number."""
     runs = [run for chunk in chunks for run in chunk]
     keys = list(dict.fromkeys(key for run in runs for key in (*_FIRST, *run.setting)))
-    with written_whole(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
+    with written_whole("FILE", file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         lines = csv.writer(stream, lineterminator="\n")
         lines.writerow([*(_column(key) for key in keys), *COLUMNS])
         for run in runs:

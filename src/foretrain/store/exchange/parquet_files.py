@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import InvalidData, MissingData
+from foretrain.facts.user_data import written_whole
 from foretrain.persisted import Malformed
-from foretrain.store.exchange.plain import plain, run_from, written_whole
+from foretrain.store.exchange.plain import plain, run_from
 from foretrain.store.runs import Run
 
 FORMAT = b"foretrain runs 1"
@@ -29,7 +30,7 @@ def write_parquet(file: Path, chunks: Iterator[list[Run]]) -> int:
     schema = _schema(pa)
     count = 0
     with (
-        written_whole(file) as partial,
+        written_whole("FILE", file) as partial,
         pq.ParquetWriter(
             partial, schema, compression="zstd", compression_level=9, use_dictionary=["status", "model"],
             column_encoding=_ENCODINGS,

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from foretrain.encoding import encode
-from foretrain.errors import BackendFailed, InvalidData
+from foretrain.errors import InvalidData
+from foretrain.facts.user_data import written_whole
 from foretrain.persisted import Malformed, restore
 from foretrain.store.runs import Floats, ResourceSeries, Run, WorkerSteps
 
@@ -53,25 +52,13 @@ def run_from(row: Any) -> Run:
     return restore(Run, row, "a run")
 
 
-@contextmanager
-def written_whole(file: Path) -> Iterator[Path]:
-    """A path to write to; it takes the place of `file` at the end, and is removed if something fails."""
-    try:
-        with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=f".{file.name}.") as folder:
-            partial = Path(folder) / file.name
-            yield partial
-            partial.replace(file)
-    except OSError as error:
-        raise BackendFailed(f"{file} cannot be written: {error.strerror or error}") from error
-
-
 FORMAT = "foretrain runs 1"
 
 
 def write_json(file: Path, chunks: Iterator[list[Run]]) -> int:
     """Write runs; returns their number."""
     count = 0
-    with written_whole(file) as partial, partial.open("w", encoding="utf-8") as stream:
+    with written_whole("FILE", file) as partial, partial.open("w", encoding="utf-8") as stream:
         stream.write(f'{{"format": "{FORMAT}", "runs": [')
         for chunk in chunks:
             for run in chunk:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, existing_file, need, versions
-from foretrain.workloads.readers.image_libraries import repair_torchvision
+from foretrain.workloads.readers._torchvision import repair_torchvision
 from foretrain.workloads.zoo.catalogue import BuildOptions, EqualBlocks
 
 if TYPE_CHECKING:

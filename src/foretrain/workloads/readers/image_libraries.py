@@ -1,15 +1,7 @@
-"""`timm:NAME` and `torchvision:NAME`: the image models of two libraries, without weights.
-
-On CPU builds of torch, `import torchvision` may fail with "operator torchvision::nms does not exist"; timm
-and transformers then fail with it. `repair_torchvision` declares the operators whose absence stops the
-import, with kernels for those that detection models call.
-"""
+"""`timm:NAME` and `torchvision:NAME`: the image models of two libraries, without weights."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,37 +17,11 @@ from foretrain.workloads.readers._base import (
     refuse_size,
     versions,
 )
+from foretrain.workloads.readers._torchvision import repair_torchvision
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
-
-_declared: list[Any] = []
-"""Holds the declarations; a torch library takes its operators along when it is collected."""
-
-
-def repair_torchvision() -> None:
-    """Make `import torchvision` work if it is installed; call before importing timm or transformers."""
-    if "torchvision" in sys.modules or importlib.util.find_spec("torchvision") is None:
-        return
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError as error:
-        if "torchvision::nms" not in str(error):
-            raise
-        _declare_missing()
-
-
-def _declare_missing() -> None:
-    from foretrain.workloads.readers.torchvision_detection import declare_operators
-
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]
-    _declared.append(declare_operators())
-    importlib.import_module("torchvision")
-    for module in ("torchvision.extension", "torchvision.ops.roi_align"):
-        vars(importlib.import_module(module))["_has_ops"] = lambda: True
-
 
 TIMM = "timm:"
 

@@ -34,6 +34,7 @@ from foretrain.workloads.readers._base import (
     refuse_size,
     versions,
 )
+from foretrain.workloads.readers._torchvision import with_torchvision
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
 def load_module(file: Path) -> Iterator[ModuleType]:
     """The file as a module; while it is in use, its folder is where imports look first.
 
+    Its arguments are those of a script that was given none: the options of foretrain are not the file's.
     Afterwards the modules that came from the folder are forgotten, so that another file's `import model`
     never finds this one's.
     """
-    before = set(sys.modules)
+    before, arguments = set(sys.modules), sys.argv
+    sys.argv = [str(file)]
     sys.path.insert(0, str(file.parent))
     name = f"foretrain_user_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
@@ -60,6 +63,7 @@ def load_module(file: Path) -> Iterator[ModuleType]:
         spec.loader.exec_module(module)
         yield module
     finally:
+        sys.argv = arguments
         sys.dont_write_bytecode = writes_nothing
         sys.path.remove(str(file.parent))
         for added in set(sys.modules) - before:
@@ -140,11 +144,17 @@ class PythonFile(ModelSource):
         return digest({"callable": self.callable_name, **texts, **versions(*packages)})
 
     def example(self, options: BuildOptions) -> Example:
-        with _outside_code(self.name), load_module(self.file) as module:
+        with _outside_code(self.name):
+            returned, resize = with_torchvision(lambda: self._returned(options))
+        return example_of(returned, options, self.name, resize)
+
+    def _returned(self, options: BuildOptions) -> tuple[Any, bool]:
+        """What the callable returns, and whether it must be given another batch afterwards."""
+        with load_module(self.file) as module:
             function = _find_callable(module, self.callable_name, self.name)
             accepted = _accepted_sizes(function, options, self.name)
             returned = function(**accepted) if options.real else _call(function, accepted)
-        return example_of(returned, options, self.name, resize="batch" not in accepted)
+        return returned, "batch" not in accepted
 
 
 def read_python_file(name: str) -> PythonFile:

@@ -1,0 +1,60 @@
+"""Commands in a process in which torch and the libraries of models cannot be imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretrain.errors import MissingData
+
+_RUN = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "torchvision", "timm", "transformers", "onnx"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+from foretrain.serving.cli import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def _run(words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "FORETRAIN_HOME": str(home)}
+    command = [sys.executable, "-c", _RUN, *words.split()]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "predict resnet50 --on rtx3090 --batch 192 --precision fp16",
+        "fit llama3-8b --on rtx4090 --lora r=16",
+        "predict llama3-8b --on h100-sxm:8 --strategy fsdp --seq-len 4096",
+        "plan resnet50 --samples 1281167 --epochs 90 --precision fp16 --deadline 24h",
+        "trace gpt2 --batch 4",
+        "models",
+    ],
+)
+def test_a_command_answers_without_torch_as_with_it(words: str, tmp_path: Path) -> None:
+    asked = f"{words} --json"
+    without = _run(asked, tmp_path)
+    assert without.returncode == 0, without.stderr
+    command = [sys.executable, "-m", "foretrain", *asked.split()]
+    usual = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(without.stdout) == json.loads(usual.stdout)
+
+
+def test_what_needs_torch_says_so_in_one_sentence(tmp_path: Path) -> None:
+    result = _run("predict gpt2 --on a100-sxm-40gb --batch 4 --optimizer adafactor", tmp_path)
+    assert result.returncode == MissingData.exit_code
+    assert "pip install 'foretrain[models]'" in result.stderr
+    assert "Traceback" not in result.stderr
