@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.planning.selection import Reason
     from foretrain.planning.two_phases.phases import PhasePlan
     from foretrain.prediction.answer import Prediction
+    from foretrain.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +153,12 @@ class Frontier(Answer):
     `chosen` is the cheapest plan that meets the deadline, else the fastest within the budget, else the knee
     of the front; None if no plan meets the limits. `reported` is the plan that `job` and `prediction` (if
     requested) describe: `chosen`, or the nearest miss. `considered` counts the combinations of machines,
-    strategy and batch size that were compared.
+    strategy and batch size that were compared. `workload` is what was planned, its precision and weights
+    as far as the request gave them.
     """
 
     model: str
+    workload: Workload
     deadline_seconds: float | None
     budget_usd: float | None
     plans: tuple[Plan, ...]

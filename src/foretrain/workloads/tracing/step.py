@@ -54,7 +54,7 @@ def checkpoint_blocks(
     A stack is a `ModuleList` or `Sequential` with at least two children of one class that contain
     parameters; the outermost such stacks are taken, as Megatron, FSDP and the Hugging Face models do.
     """
-    blocks = list(_blocks(module))
+    blocks = list(equal_blocks(module))
     if not blocks:
         raise InvalidRequest(
             "this model has no repeated blocks to checkpoint (no stack of equal modules); leave it out"
@@ -91,17 +91,18 @@ def _policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy
     return CheckpointPolicy.MUST_SAVE if name in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-def _blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
+def equal_blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The repeated blocks of a model: the entries of its stacks of equal modules, outermost first."""
     children = list(module.children())
     if isinstance(module, torch.nn.ModuleList | torch.nn.Sequential):
         kinds = {type(child) for child in children}
         weighty = all(any(True for _ in child.parameters()) for child in children)
         compound = all(any(True for _ in child.children()) for child in children)
         if len(children) >= 2 and len(kinds) == 1 and weighty and compound:
-            nested = [block for child in children for block in _blocks(child)]
+            nested = [block for child in children for block in equal_blocks(child)]
             is_stage = bool(nested) and not isinstance(module, torch.nn.ModuleList)
             return nested if is_stage else children
-    return [block for child in children for block in _blocks(child)]
+    return [block for child in children for block in equal_blocks(child)]
 
 
 def _wrap(block: torch.nn.Module, contexts: Callable[[], Contexts], stops_early: bool) -> None:
