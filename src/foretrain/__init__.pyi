@@ -299,7 +299,31 @@ class _StepOptionsKeywords(TypedDict, total=False):
 
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None
     """Numeric precision: fp32, tf32, fp16 or bf16 (mixed precision) or fp8 (default: device default)."""
-    optimizer: str | None
+    optimizer: (
+        Literal[
+            "sgd",
+            "momentum",
+            "nesterov",
+            "adam",
+            "adamw",
+            "adamw-fused",
+            "nadam",
+            "radam",
+            "adamax",
+            "adagrad",
+            "adadelta",
+            "rmsprop",
+            "adafactor",
+            "lion",
+            "muon",
+            "adamw-8bit",
+            "lion-8bit",
+            "paged-adamw",
+            "paged-adamw-8bit",
+            "paged-lion-8bit",
+        ]
+        | None
+    )
     """Optimizer: sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ..."""
     attention: Literal["eager", "sdpa", "flash", "flash1", "flash2", "flash3", "cudnn"] | None
     """Attention kernel: eager, sdpa, flash1, flash2 (flash), flash3 or cudnn (default: `framework` default,

@@ -53,7 +53,6 @@ def plan(
     options = part(JobOptions, request, region=None)
     progress("reading the model")
     problem = PlanProblem(
-        workload=workload(request, source, batch=None),
         length=part(LengthOptions, request),
         options=options,
         machines=part(
@@ -66,6 +65,7 @@ def plan(
         owning=part(OwningOptions, request),
         layouts=request.layouts,
         with_prediction=with_prediction,
+        workload=workload(request, source, batch=None),  # last: reading a model takes longest
     )
     return with_configuration(core(problem, progress), request)
 

@@ -90,12 +90,12 @@ def fit(
     """
     from foretrain.facts.hardware import cluster, with_topology
     from foretrain.prediction.predict import fit as core
-    from foretrain.prediction.scenario import Scenario, refuse_unread_links
+    from foretrain.prediction.scenario import Scenario, refuse_before_reading
+    from foretrain.workloads.requests import precision_of
 
     machines = with_topology(cluster(request.on), topology(request))
     parallelism = part(Parallelism, request)
-    if machines.is_homogeneous:
-        refuse_unread_links(machines.groups[0], parallelism)
+    refuse_before_reading(machines, parallelism, precision_of(request))
     progress("reading the model")
     trained = workload(request, source)
     progress("simulating memory")
@@ -108,19 +108,15 @@ def scenario(
 ) -> Scenario:
     """The training step that a request asks for."""
     from foretrain.facts.hardware import cluster, with_power_limit, with_topology
-    from foretrain.prediction.scenario import Scenario
+    from foretrain.prediction.scenario import Scenario, refuse_before_reading
+    from foretrain.workloads.requests import precision_of
 
     joined = with_topology(cluster(request.on), topology(request))
     machines, model = with_power_limit(joined, request.power_limit), cost_model(request)
+    parallelism, loading = part(Parallelism, request), part(InputOptions, request)
+    refuse_before_reading(machines, parallelism, precision_of(request))
     progress("reading the model")
-    return Scenario(
-        workload=workload(request, source),
-        cluster=machines,
-        parallelism=part(Parallelism, request),
-        cost_model=model,
-        input=part(InputOptions, request),
-        advice=request.advice,
-    )
+    return Scenario(workload(request, source), machines, parallelism, model, loading, request.advice)
 
 
 def with_configuration(answer: A, request: PredictRequest | FitRequest | PlanRequest) -> A:
