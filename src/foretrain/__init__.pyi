@@ -289,6 +289,13 @@ __all__ = [
 ]
 __version__: str
 
+class _ConfigOptionKeywords(TypedDict, total=False):
+    """The training configuration whose entries are the defaults of a request."""
+
+    from_config: str | Path | None
+    """Training configuration to take model and options from: Hugging Face TrainingArguments, axolotl,
+    torchtitan, Megatron-LM, DeepSpeed or accelerate. Given options take precedence."""
+
 class _BatchOptionKeywords(TypedDict, total=False):
     """The batch of each device."""
 
@@ -308,7 +315,31 @@ class _StepOptionsKeywords(TypedDict, total=False):
 
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None
     """Numeric precision: fp32, tf32, fp16 or bf16 (mixed precision) or fp8 (default: device default)."""
-    optimizer: str | None
+    optimizer: (
+        Literal[
+            "sgd",
+            "momentum",
+            "nesterov",
+            "adam",
+            "adamw",
+            "adamw-fused",
+            "nadam",
+            "radam",
+            "adamax",
+            "adagrad",
+            "adadelta",
+            "rmsprop",
+            "adafactor",
+            "lion",
+            "muon",
+            "adamw-8bit",
+            "lion-8bit",
+            "paged-adamw",
+            "paged-adamw-8bit",
+            "paged-lion-8bit",
+        ]
+        | None
+    )
     """Optimizer: sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ..."""
     attention: Literal["eager", "sdpa", "flash", "flash1", "flash2", "flash3", "cudnn"] | None
     """Attention kernel: eager, sdpa, flash1, flash2 (flash), flash3 or cudnn (default: `framework` default,
@@ -499,6 +530,7 @@ class _BillingOptionsKeywords(TypedDict, total=False):
     """Where the job runs: cloud region, country or US state."""
 
 class _PredictRequestKeywords(
+    _ConfigOptionKeywords,
     _WorkloadRequestKeywords,
     _HardwareOptionKeywords,
     _TopologyOptionKeywords,
@@ -518,6 +550,7 @@ class _PredictRequestKeywords(
     """Search for changes that make the step faster."""
 
 class _FitRequestKeywords(
+    _ConfigOptionKeywords,
     _WorkloadRequestKeywords,
     _HardwareOptionKeywords,
     _TopologyOptionKeywords,
@@ -565,6 +598,7 @@ class _OwningOptionsKeywords(TypedDict, total=False):
     """Electricity price for owned machines."""
 
 class _PlanRequestKeywords(
+    _ConfigOptionKeywords,
     _BatchLimitsKeywords,
     _TrainingOptionsKeywords,
     _LimitsKeywords,
@@ -1081,7 +1115,7 @@ class _ValidateRequestKeywords(_QueryFieldsKeywords, total=False):
     """Which runs are compared with predictions."""
 
 def predict(
-    model: str | PredictRequest | torch.nn.Module,
+    model: str | PredictRequest | torch.nn.Module | None = None,
     *,
     inputs: Any = None,
     loss: Any = None,
@@ -1104,7 +1138,7 @@ def predict(
     """
 
 def fit(
-    model: str | FitRequest | torch.nn.Module,
+    model: str | FitRequest | torch.nn.Module | None = None,
     *,
     inputs: Any = None,
     loss: Any = None,
@@ -1118,7 +1152,7 @@ def fit(
     """
 
 def plan(
-    model: str | PlanRequest | torch.nn.Module,
+    model: str | PlanRequest | torch.nn.Module | None = None,
     *,
     inputs: Any = None,
     loss: Any = None,

@@ -52,12 +52,6 @@ def test_gradients_that_are_kept_are_estimated_rather_too_large(memory: DeviceMe
         assert estimate >= memory.bytes(32, stage, devices, False, device("t4"))
 
 
-def test_without_sharding_it_can_be_simulated_exactly(memory: DeviceMemory, model: str) -> None:
-    for batch, devices, accumulates in ((2, 1, False), (8, 64, False), (100, 8, True)):
-        size = memory.simulated(batch, devices, accumulates, device("t4"))
-        assert size == pytest.approx(simulated(model, batch, 0, devices, accumulates, "t4").bytes)
-
-
 def test_larger_batches_need_more_and_sharding_over_more_devices_less(
     memory: DeviceMemory, model: str
 ) -> None:

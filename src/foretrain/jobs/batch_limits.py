@@ -10,8 +10,8 @@ keep their gradients.
 
 Validity: near the limit of a device, ZeRO was 10 % below to 15 % above `memory.estimate_memory` for
 ResNet-50, BERT-large, ViT-L and GPT-2, and 26 % below to 17 % above it for GPT-2 XL; without sharding 3 %
-below to 15 % above. Plans that are named in an answer are verified with `estimate_memory`; a configuration
-that is wrongly estimated as too large is not reconsidered.
+below to 15 % above. Estimates within a factor 1.5 of the capacity are therefore replaced by
+`estimate_memory` (`jobs.configurations`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class DeviceMemory:
         self.smallest = smallest
         self._reserved = cache(self._simulated)
         self._contexts: dict[str, float] = {}
-        self._exactly: dict[tuple[int, bool, bool, int], float] = {}
         graph = graph_at(smallest)
         self._handles = len(first_products(graph))
         self._gradients = sum(
@@ -92,20 +91,6 @@ class DeviceMemory:
         workspace = known.cublas_workspace_bytes(on.generation)
         workspace -= known.cublas_workspace_bytes(self.reference.generation)
         return needed + self._handles * workspace + self._context(on)
-
-    def simulated(self, batch: int, devices: int, accumulates: bool, on: Device) -> float:
-        """The memory without sharding, simulated with the workspaces of this device."""
-        known = memory_calibration()
-        workspace = known.cublas_workspace_bytes(on.generation)
-        is_as_reference = workspace == known.cublas_workspace_bytes(self.reference.generation)
-        if is_as_reference and devices > 1 and not accumulates:
-            return self._reserved(batch, 0, _FEW) + self._context(on)
-        key = batch, devices > 1, accumulates, workspace
-        if key not in self._exactly:
-            options = MemoryOptions(data_parallel=min(devices, _FEW), keep_gradients=accumulates)
-            estimate = estimate_memory(self._graph_at(batch), on, options)
-            self._exactly[key] = estimate.bytes - self._context(on)
-        return self._exactly[key] + self._context(on)
 
     def _plain(self, batch: int) -> float:
         """Memory of a batch without sharding; of powers of two every other one is simulated."""

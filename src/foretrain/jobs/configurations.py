@@ -2,14 +2,16 @@
 
     job = steps to the end (global batch) · seconds of a step (strategy, batch, micro-batches)
 
-Plain data parallelism is compared at every batch size in closed form (`prediction.search.replicas`), and so
-is every other strategy of `plan`. Sharding the state (ZeRO, FSDP) only pays through the memory it frees, so
-it is compared where a larger batch would be faster but does not fit, or where nothing fits. Of configurations
-that take about the same time the smallest global batch is preferred: it departs least from common practice.
+Plain data parallelism is compared at every batch size in closed form (`prediction.search.sketch`), which is
+exact. Sharding the state (ZeRO, FSDP) only pays through the memory it frees, so it is compared where a larger
+batch would be faster but does not fit, or where nothing fits. These steps are predicted in full, in the order
+of a lower bound, their computing alone, until no bound is below the best that fits: what ranks is what
+`predict` reports. Of configurations that take about the same time the smallest global batch is preferred: it
+departs least from common practice.
 
-A search has two stages. `configure` estimates: plain data parallelism is exact, sharded steps and their
-memory are sketches. `verify` predicts the estimate in full, and takes the next one where it does not hold.
-`best_configuration` does both for one machine.
+Memory is estimated (`batch_limits`), and simulated wherever the estimate is near the capacity, so that no
+configuration is dropped on an estimate. `configure` chooses; `verify` adds what only the reported
+configurations need: simulated memory far below the capacity, and exact probabilities to run out of it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from foretrain.jobs.batch_limits import capacity_bytes, largest_batch
 from foretrain.jobs.job import RepeatedStep, Steps
 from foretrain.jobs.length import Length
 from foretrain.jobs.options import BatchLimits
-from foretrain.jobs.step_table import StepTable, network_on, on_device, step_table, with_weights_stored
+from foretrain.jobs.step_table import StepTable, on_device, step_table, with_weights_stored
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import (
@@ -42,21 +44,18 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.options import InputOptions
 from foretrain.prediction.resolving import fix_precision, in_usual_precision
-from foretrain.prediction.search.sketch import sharded_seconds
 from foretrain.prediction.spread import (
     KnowledgeClass,
     probability_within_prediction,
     surprise,
     traits_of,
 )
-from foretrain.prediction.step.parallel import StepEnvironment
 from foretrain.prediction.stragglers import default_jitter, slowdown
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of, plan_words, shards_state
 from foretrain.units import format_bytes
-from foretrain.workloads.graph import Phase, checkpoint_bytes
+from foretrain.workloads.graph import Graph, Phase, checkpoint_bytes
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -67,8 +66,9 @@ _EQUAL = 0.02
 """Configurations this close in time count as equal."""
 _WORTH_SHARDING = 0.05
 """The gain from a larger batch below which sharding is not considered."""
-_NEAR_CAPACITY = 0.9
-"""Share of the memory of a device from which memory is simulated for that device."""
+_NEAR = 1.5
+"""Estimated memory within this factor of the capacity is simulated: estimates were off by up to 1.26."""
+_SEVERAL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,11 @@ class RunConfiguration:
 
 
 @dataclass(frozen=True, slots=True)
-class EstimatedConfiguration:
-    """An estimated configuration: seconds of a step and of all steps, and memory of each device."""
+class ConfigurationCandidate:
+    """A configuration to compare: seconds of a step and of all steps, and memory of each device.
+
+    `least_bytes` is the least memory it may need. `evaluation` is its full prediction, where there is one.
+    """
 
     strategy: str
     micro_batch: int
@@ -126,6 +129,8 @@ class EstimatedConfiguration:
     seconds: float
     training_seconds: float
     memory_bytes: float
+    least_bytes: float
+    evaluation: Evaluation | None = None
 
     @property
     def global_batch(self) -> int:
@@ -133,32 +138,39 @@ class EstimatedConfiguration:
         return self.micro_batch * self.micro_batches * self.devices
 
     @property
-    def is_sharded(self) -> bool:
-        """Whether `seconds` is a sketch."""
-        return self.strategy != PLAIN
+    def is_plain(self) -> bool:
+        """Whether it is plain data parallelism."""
+        return self.strategy == PLAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """All configurations that fit on some machines, the best first, and how many were compared."""
+    """Configurations that fit on some machines, the best first, and how many were compared.
 
-    fitting: tuple[EstimatedConfiguration, ...]
+    Those predicted in full are listed as far as they were predicted: the others are slower than the best.
+    """
+
+    fitting: tuple[ConfigurationCandidate, ...]
     compared: int
 
 
 @dataclass(frozen=True)
 class Configured:
-    """The configuration chosen on some machines, with the candidates from it on.
+    """The configuration chosen on some machines, and how many were compared.
 
-    `recomputes` names the space of the candidates: the original one, or that with activation checkpointing.
+    `candidate` is what it was chosen as in `space`, until it is verified.
     """
 
     hardware: Hardware
     configuration: RunConfiguration
-    candidates: tuple[EstimatedConfiguration, ...] = ()
-    recomputes: bool = False
-    is_verified: bool = False
+    candidate: ConfigurationCandidate | None = None
+    space: ConfigurationSpace | None = None
     compared: int = 0
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether all of the configuration is as `predict` has it."""
+        return self.candidate is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +279,7 @@ def best_configuration(
     )
     answer = configure(space, hardware)
     if isinstance(answer, Configured):
-        answer = verify(space, answer)
-    if isinstance(answer, Configured):
-        return answer.configuration
+        return verify(answer).configuration
     if limits.global_batch is not None and may_search_layouts(limits, strategies):
         evaluation = best_layout(workload, prices, hardware, limits.global_batch, samples)
         if evaluation is not None:
@@ -293,38 +303,37 @@ def may_search_layouts(limits: BatchLimits, strategies: Iterable[str]) -> bool:
 
 
 def configure(space: ConfigurationSpace, hardware: Hardware) -> Configured | NoConfiguration:
-    """The estimated best configuration; with activation checkpointing where nothing fits without."""
+    """The best configuration; with activation checkpointing where nothing fits without."""
     space = space.on(hardware.device)
     without = candidates(space, hardware)
     if without.fitting:
-        return _configure(space, hardware, without, recomputes=False)
+        return _choose(space, hardware, without.fitting[0], without.compared)
     lean = space.recomputing
     recomputed = Candidates((), 0) if lean is None else candidates(lean, hardware)
     compared = without.compared + recomputed.compared
     if lean is not None and recomputed.fitting:
-        return replace(_configure(lean, hardware, recomputed, recomputes=True), compared=compared)
+        return _choose(lean, hardware, recomputed.fitting[0], compared)
     return replace(why_not(space, hardware), compared=compared)
 
 
-def verify(space: ConfigurationSpace, chosen: Configured) -> Configured | NoConfiguration:
-    """The first candidate that holds when it is predicted in full.
+def _choose(
+    space: ConfigurationSpace, hardware: Hardware, best: ConfigurationCandidate, compared: int
+) -> Configured:
+    return Configured(hardware, _estimate(space, hardware, best), best, space, compared)
 
-    Where none does, the same with activation checkpointing. `compared` counts what was compared in addition.
-    """
-    if chosen.is_verified:
-        return replace(chosen, compared=0)
-    space = space.on(chosen.hardware.device)
-    lean = space.recomputing if chosen.recomputes else None
-    verified = _first_that_holds(lean or space, chosen)
-    if verified is not None:
-        return replace(verified, compared=0)
-    if chosen.recomputes or space.recomputing is None:
-        return why_not(space, chosen.hardware)
-    recomputed = candidates(space.recomputing, chosen.hardware)
-    if recomputed.fitting:
-        leaner = _configure(space.recomputing, chosen.hardware, recomputed, recomputes=True)
-        verified = _first_that_holds(space.recomputing, leaner)
-    return replace(verified or why_not(space, chosen.hardware), compared=recomputed.compared)
+
+def verify(chosen: Configured) -> Configured:
+    """The choice with all that `predict` would report of it; the same object if it has that already."""
+    candidate, space, hardware = chosen.candidate, chosen.space, chosen.hardware
+    if candidate is None or space is None:
+        return chosen
+    if candidate.evaluation is None:
+        return Configured(hardware, _with_memory(space, hardware, candidate))
+    evaluation, table = candidate.evaluation, space.table
+    if space.layouts_of is not None:
+        model, batch = table.cost_model, candidate.global_batch
+        evaluation = best_layout(space.layouts_of, model, hardware, batch, table.input) or evaluation
+    return Configured(hardware, configuration_of(evaluation, space.steps_at(candidate.global_batch)))
 
 
 def why_not(space: ConfigurationSpace, hardware: Hardware) -> NoConfiguration:
@@ -341,26 +350,48 @@ def why_not(space: ConfigurationSpace, hardware: Hardware) -> NoConfiguration:
 
 
 def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
-    """All configurations that fit, the best first."""
-    capacity = capacity_bytes(hardware.device)
+    """The configurations that fit, the best first."""
     plain = list(_plain(space, hardware))
-    fitting = [each for each in plain if each.memory_bytes <= capacity] if PLAIN in space.strategies else []
+    fitting: list[ConfigurationCandidate] = []
+    if PLAIN in space.strategies:
+        fitting = [each for each in (_fitting(space, hardware, each) for each in plain) if each]
     best = min((each.training_seconds for each in fitting), default=math.inf)
     faster = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
-    others: list[EstimatedConfiguration] = []
-    if hardware.devices > 1:
-        for strategy in space.strategies:
-            if strategy != PLAIN:
-                layout = layout_of(strategy, hardware.devices, hardware.devices_per_node)
-                if not shards_state(layout):
-                    others += _sketch_batches(space, layout, plain, hardware)
-                elif faster:
-                    others += _sketch_batches(space.sharding, layout, faster, hardware)
-    fitting += [each for each in others if each.memory_bytes <= capacity]
+    others: list[tuple[ConfigurationCandidate, ConfigurationSpace]] = []
+    for strategy in space.strategies if hardware.devices > 1 else ():
+        if strategy != PLAIN:
+            is_sharded = shards_state(layout_of(strategy, hardware.devices, hardware.devices_per_node))
+            stored, batches_of = (space.sharding, faster) if is_sharded else (space, plain)
+            others += [(_bound(stored, strategy, each, hardware), stored) for each in batches_of]
+    fitting += _predicted(others, hardware, best)
     return Candidates(_rank(fitting), len(plain) + len(others))
 
 
-def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[EstimatedConfiguration]:
+def _predicted(
+    bounds: Sequence[tuple[ConfigurationCandidate, ConfigurationSpace]], hardware: Hardware, best: float
+) -> Iterator[ConfigurationCandidate]:
+    """Configurations predicted in full, by their lower bounds, as long as one may be among the best."""
+    most_bytes = _NEAR * capacity_bytes(hardware.device)
+    for bound, space in sorted(bounds, key=lambda each: each[0].training_seconds):
+        if bound.training_seconds > best * (1 + _EQUAL):
+            return
+        evaluation = _evaluate(space.table, hardware, bound) if bound.memory_bytes <= most_bytes else None
+        if evaluation is None or not evaluation.memory.fits:
+            continue
+        steps = space.steps_at(bound.global_batch).quantiles.p50
+        candidate = replace(
+            bound,
+            seconds=evaluation.seconds,
+            training_seconds=steps * evaluation.seconds,
+            memory_bytes=evaluation.memory.bytes,
+            least_bytes=evaluation.memory.least_bytes,
+            evaluation=evaluation,
+        )
+        best = min(best, candidate.training_seconds)
+        yield candidate
+
+
+def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[ConfigurationCandidate]:
     """Plain data parallelism at every batch size, whether it fits or not."""
     group = space.table.reduction(hardware)
     for batch in space.table.batches:
@@ -372,18 +403,13 @@ def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[EstimatedC
             yield _candidate(space, PLAIN, batch, micro_batches, hardware, computing)
 
 
-def _sketch_batches(
-    space: ConfigurationSpace,
-    layout: Layout,
-    batches_of: Iterable[EstimatedConfiguration],
-    hardware: Hardware,
-) -> Iterator[EstimatedConfiguration]:
-    """The same batches with another strategy, whether they fit or not."""
-    environment = StepEnvironment(hardware.device, network_on(hardware), space.table.cost_model)
-    for plain in batches_of:
-        step = space.table.replica(plain.micro_batch, hardware.device)
-        seconds = sharded_seconds(step, layout, plain.micro_batches, space.table.sent_bytes, environment)
-        yield _candidate(space, layout.name, plain.micro_batch, plain.micro_batches, hardware, seconds)
+def _bound(
+    space: ConfigurationSpace, strategy: str, plain: ConfigurationCandidate, hardware: Hardware
+) -> ConfigurationCandidate:
+    """The same batch with another strategy, whose step takes at least the passes of its micro-batches."""
+    step = space.table.replica(plain.micro_batch, hardware.device)
+    computing = plain.micro_batches * max(step.body, step.host[0])
+    return _candidate(space, strategy, plain.micro_batch, plain.micro_batches, hardware, computing)
 
 
 def _candidate(
@@ -393,7 +419,7 @@ def _candidate(
     micro_batches: int,
     hardware: Hardware,
     computing: float,
-) -> EstimatedConfiguration:
+) -> ConfigurationCandidate:
     devices, loading = hardware.devices, space.table.loading(batch, hardware)
     computing *= slowdown(devices, default_jitter(hardware.device))
     waiting = loading.seconds * micro_batches
@@ -402,108 +428,90 @@ def _candidate(
     stage = ZERO_STAGES.get(strategy, 0)
     memory = space.table.memory.bytes(batch, stage, devices, micro_batches > 1, hardware.device)
     memory += space.table.communicator_bytes(hardware)
-    return EstimatedConfiguration(strategy, batch, micro_batches, devices, seconds, steps * seconds, memory)
+    return ConfigurationCandidate(
+        strategy, batch, micro_batches, devices, seconds, steps * seconds, memory, memory
+    )
 
 
-def _rank(fitting: Sequence[EstimatedConfiguration]) -> tuple[EstimatedConfiguration, ...]:
+def _fitting(
+    space: ConfigurationSpace, hardware: Hardware, plain: ConfigurationCandidate
+) -> ConfigurationCandidate | None:
+    """Plain data parallelism if it fits, its memory simulated where the estimate is near the capacity."""
+    share = plain.memory_bytes / capacity_bytes(hardware.device)
+    if not 1 / _NEAR < share < _NEAR:
+        return plain if share <= 1 else None
+    memory = estimate_memory(*_simulation(space, hardware, plain))
+    return replace(plain, memory_bytes=memory.bytes, least_bytes=memory.least_bytes) if memory.fits else None
+
+
+def _simulation(
+    space: ConfigurationSpace, hardware: Hardware, plain: ConfigurationCandidate
+) -> tuple[Graph, Device, MemoryOptions]:
+    """What is simulated to find the memory of plain data parallelism, the same on two devices and on more."""
+    options = MemoryOptions(
+        data_parallel=min(hardware.devices, _SEVERAL),
+        keep_gradients=plain.micro_batches > 1,
+        communicator_bytes=space.table.communicator_bytes(hardware),
+    )
+    return space.table.graph(plain.micro_batch), hardware.device, options
+
+
+def _rank(fitting: Sequence[ConfigurationCandidate]) -> tuple[ConfigurationCandidate, ...]:
     """By time, but of those about as fast as the fastest the smallest global batch first."""
     if not fitting:
         return ()
     limit = min(each.training_seconds for each in fitting) * (1 + _EQUAL)
     equal = [each for each in fitting if each.training_seconds <= limit]
-    equal.sort(key=lambda each: (each.global_batch, each.is_sharded, -each.micro_batch))
+    equal.sort(key=lambda each: (each.global_batch, not each.is_plain, -each.micro_batch))
     slower = (each for each in fitting if each.training_seconds > limit)
     return (*equal, *sorted(slower, key=lambda each: each.training_seconds))
 
 
-def _configure(
-    space: ConfigurationSpace, hardware: Hardware, candidates: Candidates, recomputes: bool
-) -> Configured:
-    estimate = _estimate(space, hardware, candidates.fitting[0])
-    return Configured(hardware, estimate, candidates.fitting, recomputes, compared=candidates.compared)
-
-
 def _estimate(
-    space: ConfigurationSpace, hardware: Hardware, candidate: EstimatedConfiguration
+    space: ConfigurationSpace, hardware: Hardware, candidate: ConfigurationCandidate
 ) -> RunConfiguration:
-    """The configuration of a candidate, its interval from that of plain data parallelism."""
-    table = space.sharding.table if ZERO_STAGES.get(candidate.strategy) else space.table
+    """The configuration of a candidate, with the least probability to run out of memory."""
+    steps, rounds = space.steps_at(candidate.global_batch), candidate.micro_batches
+    chance = chance_to_exceed(capacity_bytes(hardware.device), candidate.least_bytes)
+    if candidate.evaluation is not None:
+        return configuration_of(candidate.evaluation, steps, chance)
+    table, options = space.table, space.table.workload.options
     step = table.replica(candidate.micro_batch, hardware.device)
-    group, rounds = table.reduction(hardware), candidate.micro_batches
     loading = table.loading(candidate.micro_batch, hardware).times(rounds)
-    seconds = step.estimate(group, rounds, loading, default_jitter(hardware.device)).quantiles
-    if candidate.is_sharded:
-        seconds = seconds.scale(candidate.seconds / seconds.p50)
+    jitter = default_jitter(hardware.device)
     return RunConfiguration(
         strategy=candidate.strategy,
-        precision=table.workload.options.precision,
-        weights=table.workload.options.weights,
+        precision=options.precision,
+        weights=options.weights,
         batch=candidate.micro_batch * rounds,
         micro_batches=rounds,
         global_batch=candidate.global_batch,
-        checkpoint_activations=table.workload.options.checkpoint_activations,
-        job_steps=space.steps_at(candidate.global_batch),
-        step_seconds=seconds,
+        checkpoint_activations=options.checkpoint_activations,
+        job_steps=steps,
+        step_seconds=step.estimate(table.reduction(hardware), rounds, loading, jitter).quantiles,
         forward_seconds=step.forward_seconds(rounds),
         memory_bytes=candidate.memory_bytes,
-        out_of_memory_probability=chance_to_exceed(capacity_bytes(hardware.device), candidate.memory_bytes),
+        out_of_memory_probability=chance,
         state_bytes=table.state_bytes,
         knowledge=step.step.knowledge,
         knowledge_class=traits_of(step.step.graph, step.step, hardware.device).known,
     )
 
 
-def _first_that_holds(space: ConfigurationSpace, chosen: Configured) -> Configured | None:
-    hardware = chosen.hardware
-    for place, candidate in enumerate(chosen.candidates):
-        configuration = _in_full(space, hardware, candidate)
-        if configuration is not None:
-            left = chosen.candidates[place:]
-            return Configured(hardware, configuration, left, chosen.recomputes, is_verified=True)
-    return None
-
-
-def _in_full(
-    space: ConfigurationSpace, hardware: Hardware, candidate: EstimatedConfiguration
-) -> RunConfiguration | None:
-    """The configuration predicted in full; None if it does not fit or cannot be laid out."""
-    if not candidate.is_sharded:
-        return _with_memory(space, hardware, candidate)
-    steps, table = space.steps_at(candidate.global_batch), space.table
-    if space.layouts_of is not None:
-        best = best_layout(space.layouts_of, table.cost_model, hardware, candidate.global_batch, table.input)
-        if best is not None:
-            return configuration_of(best, steps)
-    evaluation = _evaluate(table, hardware, candidate)
-    if evaluation is None or not evaluation.memory.fits:
-        return None
-    return configuration_of(evaluation, steps)
-
-
 def _with_memory(
-    space: ConfigurationSpace, hardware: Hardware, candidate: EstimatedConfiguration
-) -> RunConfiguration | None:
+    space: ConfigurationSpace, hardware: Hardware, plain: ConfigurationCandidate
+) -> RunConfiguration:
     """Plain data parallelism, whose time is exact, with its memory simulated."""
-    estimate, table = _estimate(space, hardware, candidate), space.table
-    device, devices, accumulates = hardware.device, hardware.devices, candidate.micro_batches > 1
-    communicators = space.table.communicator_bytes(hardware)
-    if candidate.memory_bytes < _NEAR_CAPACITY * capacity_bytes(device):
-        memory_bytes = table.memory.simulated(candidate.micro_batch, devices, accumulates, device)
-        memory_bytes += communicators
-        chance = chance_to_exceed(capacity_bytes(device), memory_bytes)
-        return replace(estimate, memory_bytes=memory_bytes, out_of_memory_probability=chance)
-    options = MemoryOptions(
-        data_parallel=devices, keep_gradients=accumulates, communicator_bytes=communicators
+    simulation = _simulation(space, hardware, plain)
+    memory = estimate_memory(*simulation)
+    chance = out_of_memory_probability(memory, *simulation)
+    return replace(
+        _estimate(space, hardware, plain), memory_bytes=memory.bytes, out_of_memory_probability=chance
     )
-    graph = table.graph(candidate.micro_batch)
-    memory = estimate_memory(graph, device, options)
-    if not memory.fits:
-        return None
-    chance = out_of_memory_probability(memory, graph, device, options)
-    return replace(estimate, memory_bytes=memory.bytes, out_of_memory_probability=chance)
 
 
-def _evaluate(table: StepTable, hardware: Hardware, candidate: EstimatedConfiguration) -> Evaluation | None:
+def _evaluate(table: StepTable, hardware: Hardware, candidate: ConfigurationCandidate) -> Evaluation | None:
+    """The full prediction; None if it cannot be laid out."""
     from foretrain.prediction.options import Parallelism
     from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
 
@@ -535,8 +543,8 @@ def best_layout(
     return None if isinstance(ranking, Infeasible) else ranking.best
 
 
-def configuration_of(evaluation: Evaluation, steps: Steps) -> RunConfiguration:
-    """The run configuration of an evaluated step."""
+def configuration_of(evaluation: Evaluation, steps: Steps, chance: float | None = None) -> RunConfiguration:
+    """The run configuration of an evaluated step; `chance`, if given, is that to run out of memory."""
     configuration, options = evaluation.configuration, evaluation.context.workload.options
     return RunConfiguration(
         strategy=configuration.layout.name,
@@ -550,7 +558,7 @@ def configuration_of(evaluation: Evaluation, steps: Steps) -> RunConfiguration:
         step_seconds=evaluation.total.quantiles,
         forward_seconds=evaluation.step.run.phases[Phase.FORWARD],
         memory_bytes=evaluation.memory.bytes,
-        out_of_memory_probability=evaluation.out_of_memory_probability,
+        out_of_memory_probability=evaluation.out_of_memory_probability if chance is None else chance,
         state_bytes=checkpoint_bytes(evaluation.graph),
         knowledge=evaluation.step.priced.knowledge,
         knowledge_class=evaluation.knowledge_class,

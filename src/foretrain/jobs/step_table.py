@@ -27,7 +27,6 @@ from foretrain.prediction.search.sketch import (
     gradient_buckets,
     reduction,
     replica_step,
-    sent_bytes,
 )
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.strategies.layout import DATA_PARALLEL
@@ -71,11 +70,6 @@ class StepTable:
     def communicator_bytes(self, hardware: Hardware) -> int:
         """The buffers of NCCL on a device under data parallelism."""
         return self._communicators(hardware.name)
-
-    @cached_property
-    def sent_bytes(self) -> float:
-        """Bytes of parameters or gradients that sharding sends."""
-        return sent_bytes(self.graph(self.batches[0]))
 
     @cached_property
     def state_bytes(self) -> float:

@@ -195,11 +195,11 @@ def _select_and_verify(
             request.limits,
         )
         progress("verifying the front")
-        verified = verify(space, table, selection.named, conditions)
+        verified = verify(table, selection.named, conditions)
         if verified is table:
             plans = _plans(table, selection)
             two_phases = _two_phases(request, space, table, plans)
-            verified = verify(space, table, _phases(plans, two_phases), conditions)
+            verified = verify(table, _phases(plans, two_phases), conditions)
             if verified is table:
                 return _Verified(table, selection, plans, two_phases)
         table = verified
@@ -246,6 +246,7 @@ def _frontier(
     stream, stream_notes = _stream(request, reported, job)
     return Frontier(
         model=request.workload.source.name,
+        workload=request.workload,
         deadline_seconds=limits.deadline,
         budget_usd=limits.budget,
         plans=ordered,

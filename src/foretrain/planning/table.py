@@ -1,7 +1,7 @@
 """Evaluate and verify: the plan table, one row for every machine that can run the job.
 
 Machines of one shape take the same time, so configurations and times are computed once for a shape; bill and
-emissions differ from offer to offer. `evaluate` estimates all rows; `verify` predicts some of them in full.
+emissions differ from offer to offer. `evaluate` predicts all rows; `verify` adds what is only reported.
 
 Models too large for data parallelism: search tensor, pipeline and other layouts on the machines.
 
@@ -93,7 +93,7 @@ def search_layouts(
             continue
         training = steps.quantiles.p50 * evaluation.seconds
         points.append((training, training * bound.usd / bound.seconds))
-        choices[shape] = Configured(bound.hardware, configuration_of(evaluation, steps), is_verified=True)
+        choices[shape] = Configured(bound.hardware, configuration_of(evaluation, steps))
     return choices
 
 
@@ -194,7 +194,7 @@ def evaluate(
     conditions: JobConditions,
     progress: Callable[[str], None],
 ) -> PlanTable:
-    """The job on all machines, in the estimated best configuration of each."""
+    """The job on all machines, in the best configuration of each."""
     shapes = {each.shape: each.hardware for each in machines}
     choices: dict[Shape, Configured | NoConfiguration] = {}
     for number, (shape, hardware) in enumerate(shapes.items(), start=1):
@@ -217,9 +217,7 @@ def plan_table(machines: Sequence[Machines], choices: Choices, conditions: JobCo
     )
 
 
-def verify(
-    space: ConfigurationSpace, table: PlanTable, indices: Collection[int], conditions: JobConditions
-) -> PlanTable:
+def verify(table: PlanTable, indices: Collection[int], conditions: JobConditions) -> PlanTable:
     """The table with these rows verified; the same object if they all are."""
     unverified = {
         table.rows[index].machines.shape: table.rows[index].chosen
@@ -228,7 +226,7 @@ def verify(
     }
     if not unverified:
         return table
-    verified = {shape: verify_configuration(space, chosen) for shape, chosen in unverified.items()}
+    verified = {shape: verify_configuration(chosen) for shape, chosen in unverified.items()}
     again = [row.machines for row in table.rows if row.machines.shape in verified]
     changed = plan_table(again, verified, conditions)
     by_name = {row.machines.hardware.name: row for row in changed.rows}

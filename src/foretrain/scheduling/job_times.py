@@ -25,12 +25,10 @@ from foretrain.facts.hardware import Hardware
 from foretrain.facts.user_data import user_data_dir, write_atomically
 from foretrain.jobs.batch_limits import largest_batch
 from foretrain.jobs.configurations import (
-    Configured,
     NoConfiguration,
     RunConfiguration,
     configuration_space,
     configure,
-    verify,
 )
 from foretrain.jobs.job import evaluate_each_epoch, job_time
 from foretrain.jobs.length import Length
@@ -124,8 +122,6 @@ def _predict_times(
     for number, each in enumerate(machines, 1):
         progress(f"{training.workload.source.name} on {each.name} ({number} of {len(machines)})")
         answer = configure(space, each)
-        if isinstance(answer, Configured):
-            answer = verify(space, answer)
         if isinstance(answer, NoConfiguration):
             yield _why(answer)
         else:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,12 +9,9 @@ from hypothesis import strategies as st
 from tests.support.scenarios import context_on
 
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.options import InputOptions
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate
-from foretrain.prediction.search import sketch
 from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,
@@ -26,9 +20,7 @@ from foretrain.prediction.search.sketch import (
     replica_step,
 )
 from foretrain.prediction.step.input_pipeline import input_pipeline
-from foretrain.prediction.step.parallel import StepEnvironment
 from foretrain.prediction.stragglers import default_jitter
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.options import WorkloadRequest
@@ -106,21 +98,6 @@ def test_by_hand() -> None:
     step, group = _toy()
     two_each = Reduction(2, np.array([2.0, 2.0, 2.0]), group.cost)
     assert step.seconds([two_each], np.array([1, 2]))[0].tolist() == [8.0, 11.0]
-
-
-def test_a_slow_host_delays_the_pass_whose_launches_it_is_slow_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """6 s of launches, 4 of them forward, for 0.5 s and 2.5 s of work: half a second of waiting for each."""
-    step = replace(_toy()[0], host=(6.0, 0.0), host_forward=4.0)
-    passes: list[float] = []
-
-    def exposed(*given: Any) -> Floats:
-        passes.extend(float(given[place][0]) for place in (3, 4))
-        return np.zeros(1)
-
-    monkeypatch.setattr(sketch, "exposed_seconds", exposed)
-    at = StepEnvironment(step.device, Network(1, 1, None, None), OperatorCostModel())
-    assert sketch.sharded_seconds(step, Layout("ddp"), 1, 0.0, at) == 7.0
-    assert passes == [2.5, 3.5]
 
 
 def _toy() -> tuple[ReplicaStep, Reduction]:

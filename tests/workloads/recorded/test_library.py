@@ -22,21 +22,8 @@ MOST_BYTES = 4_000_000
 RANK = 16
 NOT_RECORDED = frozenset(
     (
-        "cifar-resnet44",
-        "cifar-resnet56",
-        "deepspeech2",
-        "densenet121",
-        "densenet40-k12",
-        "googlenet",
-        "inception-v3",
-        "inception-v3-no-aux",
-        "resnet101",
-        "resnet152",
         "switch-base-8",
         "switch-xl-4",
-        "transformer-base",
-        "transformer-big",
-        "yolov3",
     )
 )
 """Models of the zoo that are always traced."""

@@ -14,8 +14,7 @@ is ready r_i after its start and takes c_i to reduce in the group. One stream re
 
     step = (m - 1) body + max( body, max_i ( r_i + Σ_{j >= i} c_j ) ) + update
 
-and the results agree with the timelines of `step.compose`. Sharded steps (ZeRO, FSDP) are sketched from the
-same totals by how much their exchanges exceed computing; `scenario.evaluate` is exact.
+and the results agree with the timelines of `step.compose`.
 
 Slow hosts make devices wait in all of them as in `operators.host`.
 """
@@ -80,7 +79,6 @@ from foretrain.prediction.strategies.program import (
     group_along,
     neighbours,
     optimizer_start,
-    parameter_bytes,
     unit_of,
 )
 from foretrain.prediction.strategies.sharded import item_bytes
@@ -396,8 +394,6 @@ def _bytes(costs: BlockCosts, layout: Layout, parameters: Floats, saved: Floats,
 
 
 Integers = NDArray[np.int64]
-_FULL_BYTES = 4
-"""Bytes of an FP32 parameter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -526,23 +522,6 @@ class ReplicaStep:
     @cached_property
     def _parts(self) -> tuple[Part, ...]:
         return tuple(kind_parts(self.step.priced))
-
-
-def sent_bytes(graph: Graph) -> float:
-    """Bytes of the parameters, or gradients, that one exchange of all shards moves."""
-    return parameter_bytes(graph) * (item_bytes(graph, None) or _FULL_BYTES) / _FULL_BYTES
-
-
-def sharded_seconds(
-    step: ReplicaStep, layout: Layout, rounds: int, sent: float, at: StepEnvironment
-) -> float:
-    """A step of `rounds` micro-batches with state sharded over the devices of a layout, from totals."""
-    wait = waits_per_launch(step.host[0], step.body)
-    forward = np.array([step.forward + wait * step.host_forward])
-    backward = np.array([step.backward + wait * (step.host[0] - step.host_forward)])
-    after = exposed_seconds(layout, at, np.array([sent]), forward, backward, rounds)
-    shards = replication(layout).shards(layout).optimizer
-    return float(rounds * (forward + backward)[0] + after[0] + step.update / shards)
 
 
 def replica_step(step: PricedStep, device: Device, buckets: Sequence[Bucket]) -> ReplicaStep:
