@@ -169,12 +169,6 @@ def length_of(request: LengthOptions) -> Length | None:
     return None
 
 
-def steps_of(request: LengthOptions, global_batch: int) -> Steps | None:
-    """The steps of a job with `global_batch` samples per step; None if its length is not given."""
-    length = length_of(request)
-    return None if length is None else length.steps_at(global_batch)
-
-
 def length_to_target(
     answer: Convergence,
     samples: int | None,

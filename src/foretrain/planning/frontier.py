@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.planning.selection import Reason
     from foretrain.planning.two_phases.phases import PhasePlan
     from foretrain.prediction.answer import Prediction
+    from foretrain.workloads.training_configs import ConfigReport
+    from foretrain.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,12 @@ class Frontier(Answer):
     `chosen` is the cheapest plan that meets the deadline, else the fastest within the budget, else the knee
     of the front; None if no plan meets the limits. `reported` is the plan that `job` and `prediction` (if
     requested) describe: `chosen`, or the nearest miss. `considered` counts the combinations of machines,
-    strategy and batch size that were compared.
+    strategy and batch size that were compared. `workload` is what was planned, its precision and weights
+    as far as the request gave them.
     """
 
     model: str
+    workload: Workload
     deadline_seconds: float | None
     budget_usd: float | None
     plans: tuple[Plan, ...]
@@ -173,6 +177,7 @@ class Frontier(Answer):
     excluded: tuple[Exclusion, ...]
     considered: int
     notes: tuple[str, ...]
+    configuration: ConfigReport | None = None
 
     @property
     def meets_limits(self) -> bool:
@@ -205,6 +210,7 @@ class Frontier(Answer):
             "excluded": encode(self.excluded),
             "considered": self.considered,
             "notes": list(self.notes),
+            **({} if self.configuration is None else {"configuration": encode(self.configuration)}),
         }
 
     def summary(self) -> tuple[tuple[str, str], ...]:
