@@ -268,7 +268,46 @@ def describe_state(name: str) -> str:
 
 def is_usual(variant: StepVariant) -> bool:
     """Whether a variant is one that most people train: mixed precision or FP32, fused attention."""
-    return variant.storage in USUAL_STORAGES and not (variant.eager or variant.forward_only or variant.lora)
+    if variant.eager or variant.forward_only or variant.lora:
+        return False
+    return variant.storage in USUAL_STORAGES and variant.checkpoint in ("", "blocks")
+
+
+GROUPS: Mapping[str, Callable[[StepVariant], bool]] = {
+    "FP32 and mixed precision": is_usual,
+    "weights in half precision": lambda variant: variant.storage not in USUAL_STORAGES and not variant.lora,
+    "eager attention": lambda variant: variant.eager,
+    "forward only": lambda variant: variant.forward_only,
+    "LoRA": lambda variant: bool(variant.lora),
+}
+"""Kinds of variants, as the documentation lists them."""
+
+
+def list_shipped() -> Iterator[str]:
+    """The table of `docs/workloads.md`: for which models which kinds of steps are recorded."""
+    by_kinds: dict[tuple[str, ...], list[str]] = {}
+    architectures = {each.name: each for each in list_architectures()}
+    named = [
+        (entry.name, shape_of(entry, entry.sizes(BuildOptions())).architecture) for entry in list_models()
+    ]
+    named += [(f"`hf:` {name.removeprefix(library.TRANSFORMERS)}", name)
+              for name in architectures if name.startswith(library.TRANSFORMERS)]  # fmt: skip
+    for model, name in named:
+        known = library.read_all(name)
+        kinds = tuple(_describe_kind(architectures[name], known, of) for of in GROUPS.values())
+        by_kinds.setdefault(kinds, []).append(model)
+    yield f"| models | {' | '.join(GROUPS)} |"
+    yield "|---" * (1 + len(GROUPS)) + "|"
+    for kinds, models in by_kinds.items():
+        yield f"| {', '.join(models)} | {' | '.join(kinds)} |"
+
+
+def _describe_kind(recorded: Recorded, known: Stored, of: Callable[[StepVariant], bool]) -> str:
+    wanted = [each for each in variants_of(recorded) if of(each)]
+    stored = [each for each in wanted if each.key in known]
+    if not wanted:
+        return "-"
+    return "yes" if len(stored) == len(wanted) else "some" if stored else "no"
 
 
 class Asked(NamedTuple):
@@ -285,6 +324,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--complete", action="store_true")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--table", action="store_true", help="what ships, as docs/workloads.md lists it")
     given = parser.parse_args(words)
     asked = Asked(given.again, given.complete)
     states = {
@@ -292,6 +332,9 @@ def main(words: list[str]) -> None:
     }
     if given.list:
         print(*(f"{name} {state}".strip() for name, state in states.items()), sep="\n")  # noqa: T201
+        return
+    if given.table:
+        print(*list_shipped(), sep="\n")  # noqa: T201
         return
     to_do = ("missing", "stale", *(("partial",) if asked.complete else ()), *(("",) if asked.again else ()))
     chosen = [name for name, state in states.items() if state in to_do or (asked.again and state)]

@@ -68,7 +68,8 @@ class RecordedType(NamedTuple):
 
     `sizes` names its entries that are sizes; `defaults` has what transformers takes where an entry is absent.
     Heads `have_a_width` of their own where the model may be narrower or wider than they are together, and
-    are `grouped` where fewer may be of keys than of queries.
+    are `grouped` where fewer may be of keys than of queries. A model that `slices_positions` does not where
+    sequences are as long as they can be, which is recorded apart.
     """
 
     task: str
@@ -76,6 +77,7 @@ class RecordedType(NamedTuple):
     defaults: Mapping[str, Any]
     have_a_width: bool = False
     grouped: bool = False
+    slices_positions: bool = False
 
     def has(self, key: str, value: Any) -> bool:
         """Whether an entry of a configuration leaves the step one that can be recorded."""
@@ -160,6 +162,7 @@ TYPES: Mapping[str, RecordedType] = {
             "hidden_dropout_prob": 0.1, "max_position_embeddings": 512,
             "position_embedding_type": "absolute", "type_vocab_size": 2,
         },
+        slices_positions=True,
     ),
     "vit": RecordedType(
         "ViTForImageClassification",
@@ -179,7 +182,8 @@ _LABELS = 2
 """Classes of a classifier whose configuration lists none."""
 RECORDED: tuple[str, ...] = (
     "llama", "llama-grouped", "llama-tied-grouped", "mistral-grouped", "qwen2-grouped", "qwen2-tied-grouped",
-    "qwen3-grouped", "qwen3-tied-grouped", "gemma-tied", "mixtral-grouped", "gpt2", "bert", "vit",
+    "qwen3-grouped", "qwen3-tied-grouped", "gemma-tied", "mixtral-grouped", "gpt2", "bert", "bert-full",
+    "vit",
 )  # fmt: skip
 """Types of models, with the choices that recordings are made for."""
 
@@ -210,6 +214,9 @@ def shape_of_config(config: Mapping[str, Any], options: BuildOptions) -> ModelSh
     if sample is None:
         return None
     words += ["grouped"] if "group" in split else []
+    if kind.slices_positions and sample["seq_len"] == sizes["positions"]:
+        words.append("full")
+        del sizes["positions"]
     return ModelShape(
         "-".join((f"{PREFIX}{config['model_type']}", *words)),
         {**sample, **{name: size for name, size in sizes.items() if name != "width"}, **split},
@@ -275,6 +282,7 @@ def config_at(model_type: str, choices: Mapping[str, bool], sizes: Mapping[str, 
     heads = sizes["heads"] * sizes.get("group", 1)
     of_sizes = {**sizes, "heads": heads}
     of_sizes.setdefault("width", heads * sizes["head_width"])
+    of_sizes.setdefault("positions", sizes.get("seq_len", 0))
     config: dict[str, Any] = {key: of_sizes[name] for key, name in kind.sizes.items()}
     if kind.grouped:
         config |= {"num_key_value_heads": sizes["heads"], "head_dim": sizes["head_width"]}
@@ -299,6 +307,8 @@ def usual_sizes(name: str) -> dict[str, int]:
     kind = TYPES[model_type]
     own = dict.fromkeys(kind.sizes.values(), 0) | {LAYERS: 12, "heads": 12, "hidden": 3072, "head_width": 64}
     del own["width"]
+    if "full" in name.split("-"):
+        del own["positions"]
     own |= {"heads": 4, "group": 3} if is_grouped else {}
     own |= {"width": 1024} if kind.have_a_width else {}
     own |= {name: size for name, size in (("vocabulary", 32000), ("positions", 512)) if name in own}
