@@ -56,7 +56,7 @@ spread: setup  ## Fit power in training, intervals and own timings to SUITE=tran
 	$(BIN)/python -m calibration.steps.spread build/transfer/residuals.csv
 	$(BIN)/python -m calibration.steps.error_transfer build/own_timings/rows.csv
 
-graphs: setup  ## Record the graphs that ship with the package, where they are missing or stale (10 minutes)
+graphs: setup  ## Verify the graphs that ship with the package where sources changed, and record what differs (5 minutes)
 	$(BIN)/python scripts/record_graphs.py
 
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)

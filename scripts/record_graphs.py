@@ -1,14 +1,15 @@
-"""Record the graphs that ship with the package: `make graphs`, or one architecture: record_graphs.py NAME...
+"""Bring the graphs that ship with the package up to date: `make graphs`, or record_graphs.py NAME...
 
 Every architecture of the zoo and every variant of a step (`recorded/variants.py`) is traced at a few sizes,
-made a template and proven at other sizes. An architecture whose file is up to date is left as it is;
-`--again` records it all the same. `--list` names the architectures and what is stale.
+made a template and proven at other sizes. A file that other code made (the recorder or the zoo has changed
+since) is verified: one small trace of each variant is compared with what its template gives, and only a
+variant that differs is recorded anew. A file that is missing gets the variants that most people train;
+`--complete` adds the others. `--again` records everything. `--list` names what is stale or partial.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,14 @@ from foretrain.errors import ForetrainError
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.lora import apply_lora
 from foretrain.workloads.recorded import library
-from foretrain.workloads.recorded.recording import DEPTHS, FLAT, NotRecordable, record, without_update
+from foretrain.workloads.recorded.recording import (
+    DEPTHS,
+    FLAT,
+    NotRecordable,
+    find_difference,
+    record,
+    without_update,
+)
 from foretrain.workloads.recorded.template import LAYERS, Template
 from foretrain.workloads.recorded.variants import (
     USUAL_STORAGES,
@@ -136,37 +144,91 @@ def record_variant(recorded: Recorded, variant: StepVariant) -> Template:
     raise NotRecordable(problem)
 
 
-def record_architecture(name: str, only_usual: bool = False) -> str:
-    """Record one architecture and write its file; returns a line on it."""
+Stored = dict[str, Template | str]
+"""The variants of a file: each with its template, or with why it cannot be trained so."""
+
+
+def variants_of(recorded: Recorded) -> list[StepVariant]:
+    """All variants of an architecture."""
+    entry = recorded.entry
+    return list(list_variants(entry.attention, entry.attention, entry.image_size is not None))
+
+
+def point_to_verify(recorded: Recorded, variant: StepVariant, template: Template) -> dict[str, int]:
+    """Sizes that a template covers, no two of them equal, with one block of each kind."""
+    sizes = {**recorded.sizes, **({"rank": 16} if variant.lora else {})}
+    fixed = {name: size for name, (size, step) in template.tables["covers"].items() if not step}
+    if variant.single:
+        fixed["batch"] = 1
+    point = points_of(sizes, fixed, 1)[0]
+    if LAYERS in sizes:
+        point[LAYERS] = (2 * template.tables["edge"] + 1) * template.tables["period"]
+    return point
+
+
+def is_still_right(recorded: Recorded, variant: StepVariant, stored: Template | str) -> bool:
+    """Whether a fresh trace gives what is stored, in every field, or is refused in the same words."""
+    if isinstance(stored, str):
+        try:
+            trace_at(recorded.entry, variant, {**recorded.sizes, "batch": 1 if variant.single else 2})
+        except ForetrainError as error:
+            return str(error) == stored
+        return False
+    point = point_to_verify(recorded, variant, stored)
+    try:
+        graph = trace_at(recorded.entry, variant, point)
+    except ForetrainError:
+        return False
+    return find_difference(stored.graph_at(point, graph.options), graph) is None
+
+
+def update_architecture(name: str, asked: Asked) -> str:
+    """Bring the file of one architecture up to date; returns a line on it."""
     started = time.monotonic()
     recorded = next(each for each in list_architectures() if each.name == name)
-    entry = recorded.entry
-    templates: list[tuple[str, Template | str]] = []
-    failed = []
-    for variant in list_variants(entry.attention, entry.attention, entry.image_size is not None):
-        if only_usual and not is_usual(variant):
+    known: Stored = {} if asked.again else library.read_all(name)
+    file = library._read(name)
+    is_stale = file is None or file.header["made_by"] != library.made_by()
+    wanted = [each for each in variants_of(recorded) if asked.complete or each.key in known or is_usual(each)]
+    kept: Stored = {}
+    failed, anew = [], 0
+    for variant in wanted:
+        stored = known.get(variant.key)
+        if stored is not None and not (is_stale and not is_still_right(recorded, variant, stored)):
+            kept[variant.key] = stored
             continue
+        anew += 1
         try:
-            templates.append((variant.key, record_variant(recorded, variant)))
+            kept[variant.key] = record_variant(recorded, variant)
         except NotRecordable as error:
             failed.append(f"  {variant.key}: {str(error)[:200]}")
         except ForetrainError as error:
-            templates.append((variant.key, str(error)))
-    header: dict[str, Any] = {"made_by": library.made_by(), "torch": torch.__version__, "model": entry.name}
-    header["is_whole"] = not only_usual
-    file = library.write(name, header, templates)
-    lines = len({json.dumps(each.tables) for _, each in templates if isinstance(each, Template)})
-    seconds = time.monotonic() - started
+            kept[variant.key] = str(error)
+    is_whole = asked.complete or (file is not None and not asked.again and bool(file.header["is_whole"]))
+    header = {
+        "made_by": library.made_by(),
+        "torch": torch.__version__,
+        "model": recorded.entry.name,
+        "is_whole": is_whole,
+    }
+    if not kept:
+        return "\n".join([f"{name}: nothing can be recorded", *failed])
+    written = library.write(name, header, kept.items())
     text = (
-        f"{name}: {len(templates)} variants, {lines} templates, {file.stat().st_size} bytes, {seconds:.0f} s"
+        f"{name}: {len(kept)} variants, {anew} of them recorded anew, {written.stat().st_size} bytes, "
+        f"{time.monotonic() - started:.0f} s"
     )
     return "\n".join([text, *failed])
 
 
-def is_up_to_date(name: str) -> bool:
-    """Whether the file of an architecture was made by the present code."""
+def describe_state(name: str) -> str:
+    """What there is to do for an architecture; empty if nothing."""
     file = library._read(name)
-    return file is not None and file.header["made_by"] == library.made_by() and file.header["is_whole"]
+    if file is None:
+        return "missing"
+    if file.header["made_by"] != library.made_by():
+        return "stale"
+    return "" if file.header["is_whole"] else "partial"
 
 
 def is_usual(variant: StepVariant) -> bool:
@@ -174,21 +236,32 @@ def is_usual(variant: StepVariant) -> bool:
     return variant.storage in USUAL_STORAGES and not (variant.eager or variant.forward_only or variant.lora)
 
 
+class Asked(NamedTuple):
+    """What to record besides what is stale: all `again`, or the variants that a partial file lacks."""
+
+    again: bool = False
+    complete: bool = False
+
+
 def main(words: list[str]) -> None:
     """Record what is asked for, or what is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--complete", action="store_true")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--usual", action="store_true", help="only the variants that most people train")
-    asked = parser.parse_args(words)
-    names = asked.names or [each.name for each in list_architectures()]
-    stale = [name for name in names if asked.again or asked.names or not is_up_to_date(name)]
-    if asked.list:
-        print(*(f"{name}{' (stale)' if name in stale else ''}" for name in names), sep="\n")  # noqa: T201
+    given = parser.parse_args(words)
+    asked = Asked(given.again, given.complete)
+    states = {
+        name: describe_state(name) for name in given.names or [each.name for each in list_architectures()]
+    }
+    if given.list:
+        print(*(f"{name} {state}".strip() for name, state in states.items()), sep="\n")  # noqa: T201
         return
+    to_do = ("missing", "stale", *(("partial",) if asked.complete else ()), *(("",) if asked.again else ()))
+    chosen = [name for name, state in states.items() if state in to_do or (asked.again and state)]
     with ProcessPoolExecutor(2) as pool:
-        for line in pool.map(record_architecture, stale, repeat(asked.usual)):
+        for line in pool.map(update_architecture, chosen, repeat(asked)):
             print(line, flush=True)  # noqa: T201
 
 

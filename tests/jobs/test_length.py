@@ -13,10 +13,17 @@ from foretrain.convergence.forecast import converge
 from foretrain.convergence.options import LogRequest
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
-from foretrain.jobs.length import KnownLength, Length, length_of, length_to_target, steps_of
+from foretrain.jobs.job import Steps
+from foretrain.jobs.length import KnownLength, Length, length_of, length_to_target
 from foretrain.jobs.options import LengthOptions, parse_batch_point
+from foretrain.workloads.workload import Workload
 
 POINTS = ((256, 40.0), (1024, 44.0), (4096, 60.0), (8192, 80.0))
+
+
+def steps_of(request: LengthOptions, global_batch: int, of: Workload | None = None) -> Steps | None:
+    length = length_of(request, of)
+    return None if length is None else length.steps_at(global_batch)
 
 
 def log_of(folder: Path, unit: str) -> Path:

@@ -80,7 +80,7 @@ def test_owning_may_pay_for_long_jobs_only() -> None:
 def test_sold_before_it_has_paid_for_itself() -> None:
     answer = rent_or_buy_for_jobs(replace(DAY_JOBS, resale_usd=1000, resale_after_years=2))
     assert answer.break_even_years.p50 == pytest.approx(3.5)
-    assert answer.verdict.startswith("rent: ")
+    assert answer.verdict.startswith("rent: over 2 years renting saves $3,000; ")
 
 
 def test_list_prices_are_of_devices_only() -> None:

@@ -46,6 +46,30 @@ def test_resale_lowers_the_price_and_sets_the_lifetime() -> None:
     assert rent_or_buy(replace(SEED, resale_usd=200, resale_after_years=2)).verdict.startswith("rent")
 
 
+def test_what_is_saved_until_the_machine_is_sold() -> None:
+    # 3 years x 2000 h x $1.50 = $9000 of rent, against $8000 less $2000 of resale: $3000 saved
+    answer = rent_or_buy(replace(SEED, resale_usd=2000, resale_after_years=3))
+    assert answer.saved_usd == pytest.approx(3000)
+    assert answer.verdict == (
+        "buy: over 3 years owning saves $3,000; owning pays for itself after 4,000 h (2.0 years)"
+    )
+    # kept for 2 years without resale: $6000 of rent against $8000
+    short = rent_or_buy(replace(SEED, resale_after_years=2))
+    assert short.saved_usd == pytest.approx(-2000)
+    assert short.verdict.startswith("rent: over 2 years renting saves $2,000; owning pays for itself after")
+    assert rent_or_buy(SEED).saved_usd is None
+    full = answer.by_utilisation[-1]
+    assert full.saved_usd == pytest.approx(3 * full.hours_per_year * 1.5 - 6000)
+
+
+def test_what_is_saved_is_nothing_at_the_break_even() -> None:
+    terms = replace(SEED, discount_rate=0.08, hosting_usd_per_year=300, watts=500, usd_per_kwh=0.2)
+    years = rent_or_buy(terms).break_even_years
+    assert years is not None
+    at_break_even = rent_or_buy(replace(terms, resale_after_years=years))
+    assert at_break_even.saved_usd == pytest.approx(0, abs=1e-6)
+
+
 def test_discounting_by_hand() -> None:
     # A(t) = 8000 / 3000; at 10 %: t = -ln(1 - A ln 1.1) / ln 1.1
     growth = math.log(1.1)

@@ -51,6 +51,7 @@ def example(deadline_seconds: float | None = None, budget_usd: float | None = No
     prediction, job = answers[reported]
     return Frontier(
         model=prediction.workload.source.name,
+        workload=_workload(),
         deadline_seconds=deadline_seconds,
         budget_usd=budget_usd,
         plans=plans,

@@ -12,7 +12,7 @@ from foretrain.errors import ForetrainError, InvalidRequest, UnknownName
 from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
-from foretrain.workloads.lora import LoraOptions, apply_lora, parse_lora
+from foretrain.workloads.lora import LoraOptions, apply_lora, format_lora, parse_lora
 from foretrain.workloads.lora_layers import DoraLinear, FourBitLinear, FourBitStack, LoraLinear
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.rules import operators, unknown_names
@@ -183,6 +183,7 @@ def test_torch_s_own_attention_still_runs() -> None:
 )
 def test_parsing(text: str, options: LoraOptions) -> None:
     assert parse_lora(text) == options
+    assert parse_lora(format_lora(options)) == options
 
 
 @pytest.mark.parametrize(

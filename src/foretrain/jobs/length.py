@@ -189,12 +189,6 @@ def _samples_of_tokens(tokens: float, workload: Workload | None) -> int:
     return math.ceil(tokens / each)
 
 
-def steps_of(request: LengthOptions, global_batch: int, workload: Workload | None = None) -> Steps | None:
-    """The steps of a job with `global_batch` samples per step; None if its length is not given."""
-    length = length_of(request, workload)
-    return None if length is None else length.steps_at(global_batch)
-
-
 def length_to_target(
     answer: Convergence,
     samples: int | None,

@@ -10,7 +10,7 @@ from foretrain.encoding import encode
 from foretrain.jobs.options import JobOptions, LengthOptions
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict_as
-from foretrain.prediction.scenario import Scenario, refuse_unread_links
+from foretrain.prediction.scenario import Scenario
 from foretrain.units import MEGA, format_duration, format_money
 
 if TYPE_CHECKING:  # a step alone needs neither epochs nor jobs
@@ -62,25 +62,28 @@ def predict_job(
     scenario: Scenario, length: LengthOptions, options: JobOptions | None = None
 ) -> JobPrediction | Infeasible:
     """Predict a step, and from it an epoch of `length.samples` and a job of that length, where known."""
-    if scenario.cluster.is_homogeneous:
-        refuse_unread_links(scenario.cluster.groups[0], scenario.parallelism)
-    if length.tokens is not None:  # refused before the work of a prediction
+    known = None
+    if length.is_known:
         from foretrain.jobs.length import length_of
 
-        length_of(length, scenario.workload)
+        # before the step: a length that is refused should not cost a trace
+        known = length_of(length, scenario.workload)
     prediction = predict_as(JobPrediction, scenario)
     if isinstance(prediction, Infeasible):
         return prediction
-    if length.samples is None and not length.is_known:
+    if length.samples is None and known is None:
         return prediction
     from foretrain.jobs.epochs import epoch_of
     from foretrain.jobs.job import evaluate_each_epoch, job_of
-    from foretrain.jobs.length import steps_of, with_staleness
+    from foretrain.jobs.length import with_staleness
 
     epoch = None if length.samples is None else epoch_of(prediction, length.samples)
-    steps = steps_of(length, prediction.update_batch, prediction.workload) if length.is_known else None
-    if steps is None:
+    if known is None:
         return replace(prediction, epoch=epoch)
-    steps = with_staleness(steps, prediction.parallelism.staleness or 0.0, length.is_to_a_target)
+    steps = with_staleness(
+        known.steps_at(prediction.update_batch),
+        prediction.parallelism.staleness or 0.0,
+        length.is_to_a_target,
+    )
     options = evaluate_each_epoch(options or JobOptions(), length.samples, prediction.update_batch)
     return replace(prediction, epoch=epoch, job=job_of(prediction, steps, options))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.planning.selection import Reason
     from foretrain.planning.two_phases.phases import PhasePlan
     from foretrain.prediction.answer import Prediction
+    from foretrain.workloads.training_configs import ConfigReport
+    from foretrain.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +184,12 @@ class Frontier(Answer):
     of the front; None if no plan meets the limits. `reported` is the plan that `job` and `prediction` (if
     requested) describe: `chosen`, or the nearest miss. `rule` states how it was chosen; `next_best` follow by
     the same rule. `considered` counts the combinations of machines, strategy and batch size that were
-    compared. `tokens_per_sample` is None for models without tokens.
+    compared. `workload` is what was planned, its precision and weights as far as the request gave
+    them. `tokens_per_sample` is None for models without tokens.
     """
 
     model: str
+    workload: Workload
     deadline_seconds: float | None
     budget_usd: float | None
     plans: tuple[Plan, ...]
@@ -203,6 +207,7 @@ class Frontier(Answer):
     excluded: tuple[Exclusion, ...]
     considered: int
     notes: tuple[str, ...]
+    configuration: ConfigReport | None = None
     next_best: tuple[int, ...] = ()
     tokens_per_sample: float | None = None
 
@@ -261,6 +266,7 @@ class Frontier(Answer):
             "excluded": encode(self.excluded),
             "considered": self.considered,
             "notes": list(self.notes),
+            **({} if self.configuration is None else {"configuration": encode(self.configuration)}),
         }
 
     def summary(self) -> tuple[tuple[str, str], ...]:

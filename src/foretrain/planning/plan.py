@@ -248,6 +248,7 @@ def _frontier(
     stream, stream_notes = _stream(request, reported, job)
     return Frontier(
         model=request.workload.source.name,
+        workload=request.workload,
         deadline_seconds=limits.deadline,
         budget_usd=limits.budget,
         plans=ordered,

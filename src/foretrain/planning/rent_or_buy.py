@@ -7,7 +7,8 @@ Hours are counted on the owned machine. With
     P = price - resale / (1 + r)^N                     price net of the resale value after N years
     A(t) = (1 - (1 + r)^-t) / ln(1 + r)                present value of 1 per year for t years (t at r = 0)
 
-owning has paid for itself after the t years at which A(t) · (s · hours_per_year - hosting) = P. Without
+owning has paid for itself after the t years at which A(t) · (s · hours_per_year - hosting) = P, and over the
+N years until the machine is sold it saves A(N) · (s · hours_per_year - hosting) - P. Without
 discounting, hosting, electricity and resale this is the price over the rent: $8,000 against $1.50/h are
 5,333 h, or 3,733 h if a rented hour does only 70 % of the work of an owned one.
 
@@ -38,7 +39,7 @@ from foretrain.facts.hardware import Hardware
 from foretrain.facts.offers import offer_named
 from foretrain.facts.running import OWNED_HOURS, POWER, default
 from foretrain.planning.options import RentOrBuyOptions
-from foretrain.units import HOUR, YEAR
+from foretrain.units import HOUR, YEAR, format_money
 
 HOURS_PER_CALENDAR_YEAR = YEAR / HOUR
 NEGLIGIBLE_RATE = 1e-12
@@ -112,12 +113,17 @@ class RentOrBuyTerms:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """When owning has paid for itself, in hours of use and in years; None = never."""
+    """When owning has paid for itself, in hours of use and in years; None = never.
+
+    `saved_usd` is what owning saves until the machine is sold (present value; negative where renting saves),
+    None where no such time was given.
+    """
 
     utilisation: float
     hours_per_year: float
     hours: float | None
     years: float | None
+    saved_usd: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,7 @@ class RentOrBuy(Answer):
     break_even_hours: float | None
     break_even_years: float | None
     rented_hours_for_the_same_work: float | None
+    saved_usd: float | None
     rent_usd_per_owned_hour: float
     electricity_usd_per_hour: float
     net_price_usd: float
@@ -165,6 +172,7 @@ def rent_or_buy(request: RentOrBuyTerms) -> RentOrBuy:
         rented_hours_for_the_same_work=None
         if here.hours is None
         else here.hours / request.relative_performance,
+        saved_usd=here.saved_usd,
         rent_usd_per_owned_hour=_rent_per_owned_hour(request),
         electricity_usd_per_hour=_electricity_per_hour(request),
         net_price_usd=_net_price(request),
@@ -262,23 +270,33 @@ def _break_even(request: RentOrBuyTerms) -> BreakEven:
     years = None
     if saved_per_year > 0:
         years = _years_of_present_value(_net_price(request) / saved_per_year, request.discount_rate)
+    held = _present_value_of_one_a_year(request.resale_after_years, request.discount_rate)
     return BreakEven(
         utilisation=request.hours_per_year / HOURS_PER_CALENDAR_YEAR,
         hours_per_year=request.hours_per_year,
         hours=None if years is None else years * request.hours_per_year,
         years=years,
+        saved_usd=held * saved_per_year - _net_price(request) if request.resale_after_years else None,
     )
 
 
 def _verdict(request: RentOrBuyTerms, here: BreakEven) -> str:
+    held = _holding_verdict(request, here.saved_usd)
     if here.hours is None or here.years is None:
-        return f"rent: at {request.hours_per_year:,.0f} h a year owning never pays for itself"
-    if request.resale_after_years and here.years > request.resale_after_years:
-        return (
-            f"rent: owning would pay for itself after {here.years:.1f} years, "
-            f"but the machine is sold after {request.resale_after_years:g}"
-        )
+        never = f"at {request.hours_per_year:,.0f} h a year owning never pays for itself"
+        return f"{held}; {never}" if held else f"rent: {never}"
+    if held:
+        return f"{held}; owning pays for itself after {here.hours:,.0f} h ({here.years:.1f} years)"
     return f"buy if you will use it for more than {here.hours:,.0f} h ({here.years:.1f} years), else rent"
+
+
+def _holding_verdict(request: RentOrBuyTerms, saved_usd: float | None) -> str | None:
+    """Which of the two saves how much until the machine is sold; None without such a time."""
+    if saved_usd is None:
+        return None
+    choice, cheaper = ("buy", "owning") if saved_usd > 0 else ("rent", "renting")
+    years = f"{request.resale_after_years:g} years"
+    return f"{choice}: over {years} {cheaper} saves {format_money(abs(saved_usd))}"
 
 
 def _curves(request: RentOrBuyTerms, here: BreakEven, points: int = 61) -> CostCurves:
@@ -428,14 +446,13 @@ def _years(one: RentOrBuyTerms, hours: Quantiles, sets: int) -> Quantiles:
 def _stream_verdict(request: JobStreamRequest, answer: RentOrBuy, sets: int, price: float) -> str:
     years = answer.break_even_years
     what = request.hardware.name if sets == 1 else f"{sets} sets of {request.hardware.name}"
+    held = _holding_verdict(answer.request, None if answer.saved_usd is None else sets * answer.saved_usd)
     if years is None:
-        return f"rent: with {request.jobs_per_year:,g} jobs per year owning {what} never pays for itself"
+        never = f"with {request.jobs_per_year:,g} jobs per year owning {what} never pays for itself"
+        return f"{held}; {never}" if held else f"rent: {never}"
     paid = f"{years:,.1f} years ({years * request.jobs_per_year:,.0f} jobs)"
-    if request.resale_after_years and years > request.resale_after_years:
-        return (
-            f"rent: owning {what} would pay for itself after {paid}, "
-            f"but it is sold after {request.resale_after_years:g} years"
-        )
+    if held:
+        return f"{held}; owning {what} pays for itself after {paid}"
     return f"buy {what} for {sets * price:,.0f} USD if the jobs go on for more than {paid}, else rent"
 
 

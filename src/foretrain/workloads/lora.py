@@ -87,6 +87,12 @@ def parse_lora(text: str) -> LoraOptions:
     return LoraOptions(int(entries["r"]), targets, **flags)
 
 
+def format_lora(options: LoraOptions) -> str:
+    """The text that `parse_lora` reads as these options."""
+    targets = [f"targets={'+'.join(options.targets)}"] if options.targets else []
+    return ",".join([f"r={options.rank}", *targets, *(flag for flag in _FLAGS if getattr(options, flag))])
+
+
 def apply_lora(module: nn.Module, options: LoraOptions) -> nn.Module:
     """The module, changed in place: everything frozen but a pair of new matrices beside each target.
 

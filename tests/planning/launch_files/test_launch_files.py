@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.planning.launch_files import launch_file, launch_targets
@@ -21,6 +24,7 @@ from foretrain.planning.launch_files.torchrun import Torchrun
 from foretrain.prediction.strategies.strategy import is_single_process, layout_of
 from foretrain.registry import DuplicateName, Registry
 
+SCHEMA = Draft202012Validator(json.loads((Path(__file__).parent / "trainjob.schema.json").read_text()))
 AWKWARD = ("--note", 'it\'s "50 %" $HOME `id` {x} \\', "--lr=0.1")
 
 
@@ -162,6 +166,50 @@ def test_skypilot_takes_accelerators_apart_from_the_machine_they_are_attached_to
     assert yaml.safe_load(launch_file("skypilot", named_so).text)["resources"]["instance_type"] == "GPU+"
 
 
+@every_plan
+def test_kubernetes_manifests_keep_the_published_schema_and_start_what_the_plan_says(
+    plan: LaunchPlan,
+) -> None:
+    manifest = yaml.safe_load(launch_file("kubernetes", plan).text)
+    SCHEMA.validate(manifest)
+    trainer = manifest["spec"]["trainer"]
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (plan.nodes, plan.processes_per_node)
+    assert trainer["resourcesPerNode"] == {"limits": {"nvidia.com/gpu": plan.devices_per_node}}
+    assert trainer["command"] == ["python" if is_single_process(plan.layout) else "torchrun"]
+    assert [_expanded(each) for each in trainer["args"]] == ["train.py", *AWKWARD]
+    assert {each["name"]: _expanded(each["value"]) for each in trainer["env"]} == expected_environment(plan)
+    assert manifest["spec"].get("activeDeadlineSeconds") == plan.limit_seconds
+
+
+def _expanded(text: str) -> str:
+    """As Kubernetes does where no $(NAME) is left."""
+    assert "$(" not in text.replace("$$", "")
+    return text.replace("$$", "$")
+
+
+def test_kubernetes_names_and_resources_are_those_of_the_cluster() -> None:
+    named = replace(PLANS["one node"], name="Qwen-" + "x" * 39 + "-y", vendor="amd", spot=True)
+    text = launch_file("k8s", named).text
+    manifest = yaml.safe_load(text)
+    SCHEMA.validate(manifest)
+    assert manifest["metadata"]["name"] == "qwen-" + "x" * 39
+    assert manifest["spec"]["trainer"]["resourcesPerNode"]["limits"] == {"amd.com/gpu": 8}
+    assert "# Spot nodes: select them in the runtime" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("metadata", {"name": "Not-Lower"}),
+        ("spec", {"trainer": {}}),
+        ("spec", {"runtimeRef": {"name": "torch-distributed"}, "nodes": 2}),
+    ],
+)
+def test_the_schema_refuses_what_the_api_server_refuses(path: str, wrong: object) -> None:
+    manifest = yaml.safe_load(launch_file("kubernetes", PLANS["one node"]).text)
+    assert not SCHEMA.is_valid({**manifest, path: wrong})
+
+
 class FakeRay:
     """Just enough of Ray to run tasks at once and note where they were put."""
 
@@ -225,7 +273,7 @@ def test_ray_files_start_torchrun_once_a_node(plan: LaunchPlan, monkeypatch: pyt
 def test_every_variable_is_explained_in_a_comment(target: str, plan: LaunchPlan) -> None:
     lines = launch_file(target, plan).text.splitlines()
     for variable in environment(plan):
-        at = next(index for index, line in enumerate(lines) if variable.name in line)
+        at = next(index for index, line in enumerate(lines) if re.search(rf"\b{variable.name}\b", line))
         assert lines[at - 1].strip() == f"# {variable.purpose}"
 
 
@@ -242,11 +290,16 @@ def test_the_environment_says_the_degrees() -> None:
 
 def test_files_are_named_after_the_job() -> None:
     names = [launch_file(target, PLANS["one node"]).file_name for target in launch_targets()]
-    assert names == ["resnet50-a100-ray.py", "resnet50-a100.yaml", "resnet50-a100.sbatch", "resnet50-a100.sh"]
+    assert names == [
+        "resnet50-a100-trainjob.yaml", "resnet50-a100-ray.py", "resnet50-a100.yaml", "resnet50-a100.sbatch",
+        "resnet50-a100.sh",
+    ]  # fmt: skip
 
 
 def test_unknown_targets_name_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=r"did you mean slurm\?.*ray, skypilot, slurm, torchrun"):
+    with pytest.raises(
+        UnknownName, match=r"did you mean slurm\?.*kubernetes, ray, skypilot, slurm, torchrun"
+    ):
         launch_file("slrum", PLANS["one node"])
 
 

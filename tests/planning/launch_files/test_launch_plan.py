@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from tests.support.planned import planned, request
 
 from foretrain.planning.frontier import Frontier
 from foretrain.planning.launch_files import launch_file, launch_plan, launch_targets
+from foretrain.planning.launch_files._base import NOT_VARIABLES, STEP_VARIABLES, environment
+from foretrain.workloads.options import StepOptions, WorkloadRequest
+from foretrain.workloads.requests import workload_of
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +53,55 @@ def test_every_strategy_that_is_planned_can_be_launched(frontier: Frontier, stra
 def test_names_of_jobs_have_letters_digits_and_dashes(frontier: Frontier, model: str, name: str) -> None:
     launch = launch_plan(replace(frontier, model=model), "train.py")
     assert launch.name.startswith(name)
+
+
+def variables_of(frontier: Frontier, strategy: str = "ddp", **asked: Any) -> dict[str, str]:
+    """The variables of the reported plan, had the job been asked for with other options."""
+    workload = workload_of(WorkloadRequest("bert-tiny", **asked))
+    reported = frontier.plans[frontier.reported]
+    configuration = replace(
+        reported.configuration,
+        strategy=strategy,
+        precision=asked.get("precision", "fp32"),
+        checkpoint_activations=workload.options.checkpoint_activations,
+    )
+    plans = list(frontier.plans)
+    plans[frontier.reported] = replace(reported, configuration=configuration)
+    launch = launch_plan(replace(frontier, workload=workload, plans=tuple(plans)), "train.py")
+    return {variable.name.removeprefix("FORETRAIN_"): variable.value for variable in environment(launch)}
+
+
+def test_every_option_of_a_step_is_a_variable_or_known_not_to_be_one() -> None:
+    assert set(STEP_VARIABLES) | NOT_VARIABLES == {field.name for field in fields(StepOptions)}
+    assert not set(STEP_VARIABLES) & NOT_VARIABLES
+
+
+def test_launch_files_say_model_sizes_adapters_and_options_of_the_step(frontier: Frontier) -> None:
+    found = variables_of(
+        frontier, precision="bf16", lora="r=8,targets=query+value,half", seq_len=64, optimizer="lion",
+        compile=True, selective_checkpointing=True, offload=("activations",),
+    )  # fmt: skip
+    expected = {
+        "MODEL": "bert-tiny", "SEQ_LEN": "64", "LORA": "r=8,targets=query+value,half", "OPTIMIZER": "lion",
+        "COMPILE": "1", "CHECKPOINT_ACTIVATIONS": "1", "SELECTIVE_CHECKPOINTING": "1", "ATTENTION": "sdpa",
+        "OFFLOAD": "activations", "PRECISION": "bf16", "WEIGHTS": "bf16", "AUTOCAST": "1",
+        "STEPS": str(frontier.plans[frontier.reported].configuration.steps),
+    }  # fmt: skip
+    assert expected.items() <= found.items()
+
+
+def test_what_is_off_has_no_variable_and_what_the_model_sets_is_stated(frontier: Frontier) -> None:
+    found = variables_of(frontier)
+    assert found["SEQ_LEN"] == "128", "BERT-Tiny's own, which the request left out"
+    assert not {"LORA", "COMPILE", "CHECKPOINT_ACTIVATIONS", "AUTOCAST", "OFFLOAD", "IMAGE_SIZE"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "weights"),
+    [("ddp", ("fp32", None, "1")), ("zero1", ("bf16", "1", None)), ("fsdp", ("bf16", "1", None))],
+)
+def test_weights_are_stored_as_the_strategy_was_predicted(
+    frontier: Frontier, strategy: str, weights: tuple[str, str | None, str | None]
+) -> None:
+    found = variables_of(frontier, strategy, precision="bf16")
+    assert (found["WEIGHTS"], found.get("MASTER_WEIGHTS"), found.get("AUTOCAST")) == weights

@@ -1,7 +1,8 @@
 """Launch files of a plan: what is launched, the targets by name, and the lines that their files share.
 
 A launched script finds the plan in its environment: the `FORETRAIN_` variables state what the prediction
-assumed, and a script that follows them runs what was predicted. The other variables are read by libraries.
+assumed, and a script that follows them runs what was predicted (`examples/train_plan.py` does). A switch that
+is on is 1; what is off, or left to the model, has no variable. The other variables are read by libraries.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from foretrain.errors import InvalidRequest
 from foretrain.planning.frontier import Frontier
+from foretrain.prediction.resolving import as_stored, fix_precision, storage_of
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.strategy import (
     active_strategies,
@@ -26,9 +28,46 @@ from foretrain.prediction.strategies.strategy import (
     strategies,
 )
 from foretrain.registry import Registry, discover
+from foretrain.workloads.lora import format_lora
+from foretrain.workloads.options import HALF_PRECISIONS
+
+if TYPE_CHECKING:
+    from foretrain.jobs.configurations import RunConfiguration
+    from foretrain.workloads.workload import Workload
 
 MASTER_PORT = 29500
 """torchrun's own default."""
+
+STEP_VARIABLES = {
+    "optimizer": "optimizer",
+    "weights": "what parameters are stored in",
+    "master_weights": "FP32 copies of the parameters in the optimizer (or FSDP's own shards in FP32)",
+    "gradients": "what gradients are added up in",
+    "autocast": "run forward pass and loss under torch.autocast",
+    "checkpoint_activations": "recompute the activations of each block in the backward pass",
+    "selective_checkpointing": "keep the outputs of products and attention, recompute the rest",
+    "compile": "torch.compile of the model",
+    "attention": "attention kernel",
+    "framework": "training framework whose kernels were predicted",
+    "loss": "cross-entropy loss: eager, or fused into one kernel",
+    "fp8_scaling": "how FP8 values are scaled",
+    "channels_last": "images in channels-last memory format",
+    "cuda_graphs": "capture the step as a CUDA graph",
+    "gradient_release": "apply and free each gradient in the backward pass",
+    "offload": "state that is kept in host memory",
+}
+"""What a script reads of the options of a step besides its precision, and what each is for."""
+NOT_VARIABLES = frozenset({"precision", "software_year"})
+"""Options of a step that are in another variable, or that describe the installed libraries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable, its value, and what it is for."""
+
+    name: str
+    value: str
+    purpose: str
 
 
 @dataclass(frozen=True)
@@ -37,7 +76,8 @@ class LaunchPlan:
 
     `accelerator` is the name clouds use for the device (`A100-80GB`); `instance` and `provider` are the
     rented machine, None for owned machines. `global_batch` counts the samples of a step on all devices.
-    Scripts read the rest from the environment (see `environment`).
+    Scripts read the rest from the environment (see `environment`); `training` are the variables that say
+    what is trained, and how a step of it is run.
     """
 
     name: str
@@ -55,6 +95,8 @@ class LaunchPlan:
     region: str | None = None
     spot: bool = False
     limit_seconds: float | None = None
+    training: tuple[Variable, ...] = ()
+    vendor: str = "nvidia"
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?", self.name):
@@ -62,7 +104,8 @@ class LaunchPlan:
                 f"a job name has letters, digits and dashes, e.g. resnet50-a100, not {self.name!r}"
             )
         texts = (self.accelerator, self.precision, self.script, self.provider, self.instance, self.region)
-        for text in (*texts, *self.arguments):
+        values = (variable.value for variable in self.training)
+        for text in (*texts, *self.arguments, *values):
             if text is not None and not text.isprintable():
                 raise InvalidRequest(f"{text!r} cannot be in a launch file: it is not one printable line")
         for label in ("nodes", "devices_per_node", "global_batch", "micro_batches"):
@@ -128,15 +171,6 @@ class LaunchTarget(ABC):
         """The file's text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A variable, its value, and what it is for."""
-
-    name: str
-    value: str
-    purpose: str
-
-
 def environment(plan: LaunchPlan) -> tuple[Variable, ...]:
     """All variables of a plan, those of every plan first."""
     layout = plan.layout
@@ -152,7 +186,39 @@ def environment(plan: LaunchPlan) -> tuple[Variable, ...]:
         for strategy in strategies().values()
         for name, value, purpose in strategy.environment(layout)
     )
-    return (*always, *own, *_library_switches(plan))
+    return (*always, *plan.training, *own, *_library_switches(plan))
+
+
+def list_training_variables(
+    workload: Workload, configuration: RunConfiguration, layout: Layout
+) -> tuple[Variable, ...]:
+    """What is trained and how, as it was planned: model, sizes, LoRA and the options of a step."""
+    stored = as_stored(fix_precision(workload, configuration.precision), storage_of(layout))
+    options = replace(stored.options, checkpoint_activations=configuration.checkpoint_activations)
+    casts = options.casts and options.precision in HALF_PRECISIONS
+    sizes = workload.source.fill_sizes(workload.sizes)
+    values = {
+        "model": (workload.source.name, "model, as foretrain reads it"),
+        "steps": (configuration.steps, "steps of the whole job"),
+        "seq_len": (sizes.seq_len, "tokens of a sample"),
+        "image_size": (sizes.image_size, "height and width of an image"),
+        "lora": (workload.lora and format_lora(workload.lora), "adapters that are trained, the rest frozen"),
+        **{name: (getattr(options, name), purpose) for name, purpose in STEP_VARIABLES.items()},
+        "autocast": (casts, STEP_VARIABLES["autocast"]),
+    }
+    if not workload.source.has_attention:
+        del values["attention"]
+    return tuple(
+        Variable(f"FORETRAIN_{name.upper()}", _text(value), purpose)
+        for name, (value, purpose) in values.items()
+        if value not in (None, False, ())
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "1" if value is True else str(value)
 
 
 def _library_switches(plan: LaunchPlan) -> tuple[Variable, ...]:
@@ -255,13 +321,14 @@ def launch_plan(frontier: Frontier, script: str) -> LaunchPlan:
     """
     plan = frontier.plans[frontier.reported]
     hardware, configuration = plan.hardware, plan.configuration
+    layout = layout_of(configuration.strategy, hardware.devices, hardware.devices_per_node)
     file, *arguments = _words(script)
     return LaunchPlan(
         name=_job_name(frontier.model, hardware.device.id),
         accelerator=plan.offer.family.upper(),
         nodes=hardware.nodes,
         devices_per_node=hardware.devices_per_node,
-        layout=layout_of(configuration.strategy, hardware.devices, hardware.devices_per_node),
+        layout=layout,
         global_batch=configuration.global_batch,
         precision=configuration.precision,
         micro_batches=configuration.micro_batches,
@@ -272,6 +339,8 @@ def launch_plan(frontier: Frontier, script: str) -> LaunchPlan:
         region=plan.offer.region or None,
         spot=plan.spot,
         limit_seconds=plan.seconds.p90,
+        training=list_training_variables(frontier.workload, configuration, layout),
+        vendor=hardware.device.vendor,
     )
 
 

@@ -18,7 +18,13 @@ from itertools import product
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.prediction.resolving import as_stored, storage_of
-from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate
+from foretrain.prediction.scenario import (
+    Evaluation,
+    StepConfiguration,
+    StepContext,
+    evaluate,
+    fullest_device,
+)
 from foretrain.prediction.search.sketch import BlockCosts, Blocks, Sketch, block_costs, blocks_of, sketch
 from foretrain.prediction.strategies.context import feasible_context_degrees
 from foretrain.prediction.strategies.expert import feasible_expert_degrees
@@ -342,14 +348,17 @@ def _evaluate_candidates(
         if _corrected_bytes(candidate, factors) > context.environment.device.memory_bytes:
             continue
         tried += 1
-        evaluation = _evaluation(context, candidate)
-        if evaluation is None:
+        within = _with_checkpointing(context, candidate.is_checkpointed)
+        try:
+            fullest = fullest_device(within, candidate.configuration)
+        except ForetrainError:  # the whole model cannot be divided, though its blocks can
             continue
-        factor = evaluation.memory.bytes / candidate.sketch.bytes
+        factor = fullest.memory.bytes / candidate.sketch.bytes
         factors[candidate.memory_kind] = max(factors.get(candidate.memory_kind, 1.0), factor)
-        if evaluation.memory.fits:
+        if fullest.memory.fits:
+            evaluation = fullest.evaluation or evaluate(within, candidate.configuration)
             evaluations.append(evaluation)
-        enough = max(RETURNED, min(_MAX_EVALUATIONS, _CALLS_EVALUATED // len(evaluation.graph.calls)))
+        enough = max(RETURNED, min(_MAX_EVALUATIONS, _CALLS_EVALUATED // len(fullest.whole.calls)))
         if len(evaluations) >= enough or tried >= _MAX_EVALUATIONS:
             break
     return evaluations, factors

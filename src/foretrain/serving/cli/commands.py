@@ -66,10 +66,9 @@ def run_command(verb: VerbEntry, request: Request, output: Output) -> int:
 
     output.check_files()
     function, further = verb.function, output.verb_arguments()
-    if "progress" in signature(function).parameters:
-        with spinner(f"{verb.command} {getattr(request, 'model', None) or ''}".rstrip()) as progress:
-            answer = function(request, progress=progress, **further)
-    else:
+    with spinner(f"{verb.command} {getattr(request, 'model', None) or ''}".rstrip()) as progress:
+        if "progress" in signature(function).parameters:
+            further = {**further, "progress": progress}
         answer = function(request, **further)
     is_feasible = not isinstance(answer, Infeasible)  # else there is nothing to write or to choose from
     lines = [*output.write_files(answer, verb.command)] if is_feasible else []

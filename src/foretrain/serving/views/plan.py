@@ -374,12 +374,19 @@ def _rent_or_buy(answer: RentOrBuy) -> Iterator[Block]:
         ("electricity of an owned hour", format_money(answer.electricity_usd_per_hour)),
         ("hosting a year", format_money(request.hosting_usd_per_year)),
     ]
+    held = f"over {request.resale_after_years:g} years"
+    if answer.saved_usd is not None:
+        facts.append((f"saved by owning {held}", format_money(answer.saved_usd)))
     yield Table([Column("what"), Column("USD", right=True)], facts)
     yield Break()
+    saved = () if answer.saved_usd is None else (f"saved {held}",)
     yield Table(
-        [Column(name, right=True) for name in ("utilisation", "h/year", "break-even", "years")],
+        [Column(name, right=True) for name in ("utilisation", "h/year", "break-even", "years", *saved)],
         [
-            (f"{row.utilisation:.0%}", f"{row.hours_per_year:,.0f}", _hours(row.hours), _years(row.years))
+            (
+                f"{row.utilisation:.0%}", f"{row.hours_per_year:,.0f}", _hours(row.hours), _years(row.years),
+                *(() if row.saved_usd is None else (format_money(row.saved_usd),)),
+            )
             for row in answer.by_utilisation
         ],
         title="By utilisation (share of all 8,760 hours of a year)",

@@ -333,7 +333,7 @@ def _job(job: Job) -> Iterator[Block]:
     count = job.interruptions
     interruptions = "no interruption is expected"
     if count >= _HARDLY:
-        interruptions = f"{count:,.2g} interruptions are expected"
+        interruptions = f"{amount(count)} interruptions are expected"
     yield Sentence(f"{_saved(job.saving)}; {interruptions}.")
     if job.uncertainty:
         yield Table(

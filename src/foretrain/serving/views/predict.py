@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from foretrain.serving.views.blocks import (
@@ -300,25 +301,34 @@ def _step_parts(step: StepAnswer) -> Iterator[Block]:
     """The parts of a step, longest first."""
     total = step.seconds.p50
     listed = [part for part in step.parts if part.seconds >= _SMALLEST_SHARE * total][:_MOST_PARTS]
-    rows = [_part_row(part, f"{part.seconds / total:.1%}") for part in listed]
+    hidden = [part for part in step.hidden_parts if part.seconds >= _SMALLEST_SHARE * total][:_MOST_PARTS]
+    usual = _usual_source([*listed, *hidden])
+    rows = [_part_row(part, f"{part.seconds / total:.1%}", usual) for part in listed]
     rest = total - sum(part.seconds for part in listed)
     if len(listed) < len(step.parts):
         others = f"{len(step.parts) - len(listed)} others"
         rows.append((others, format_duration(rest), f"{rest / total:.1%}", ""))
-    hidden = [part for part in step.hidden_parts if part.seconds >= _SMALLEST_SHARE * total]
-    rows += [_part_row(part, "overlapped") for part in hidden[:_MOST_PARTS]]
+    rows += [_part_row(part, "overlapped", usual) for part in hidden]
+    columns = [
+        Column("time of"), Column("time", right=True), Column("share", right=True),
+        Column("by", least=20, expendable=1),
+    ]  # fmt: skip
+    is_mixed = any(by for *_, by in rows)
     yield Break()
-    yield Table(
-        [
-            Column("time of"), Column("time", right=True), Column("share", right=True),
-            Column("by", least=20, expendable=1),
-        ],
-        rows,
-    )  # fmt: skip
+    yield Table(columns, rows) if is_mixed else Table(columns[:-1], [row[:-1] for row in rows])
+    if usual:
+        yield Sentence(f"By {usual}{' where no other is named' if is_mixed else ''}")
 
 
-def _part_row(part: StepPart, share: str) -> tuple[str, ...]:
-    return part.name, format_duration(part.seconds), share, part.source
+def _usual_source(parts: Sequence[StepPart]) -> str:
+    """The source of most rows, for one line under them; "" where none has two."""
+    ((source, rows),) = Counter(part.source for part in parts).most_common(1) or [("", 0)]
+    return source if rows > 1 else ""
+
+
+def _part_row(part: StepPart, share: str, usual: str) -> tuple[str, ...]:
+    source = "" if part.source == usual else part.source
+    return part.name, format_duration(part.seconds), share, source
 
 
 def _memory(memory: MemoryAnswer) -> Iterator[Block]:

@@ -75,6 +75,10 @@ class ZooModel(ModelSource):
     def with_blocks(self, count: int) -> ZooModel:
         return replace(self, layers=count)
 
+    def fill_sizes(self, options: BuildOptions) -> BuildOptions:
+        sizes = zoo()[self.entry].sizes(options)
+        return replace(options, seq_len=sizes.seq_len or None, image_size=sizes.image_size or None)
+
     def shape(self, options: BuildOptions) -> ModelShape:
         entry = zoo()[self.entry]
         shape = shape_of(entry, entry.sizes(options))

@@ -60,6 +60,10 @@ class ModelSource(ABC):
     def example(self, options: BuildOptions) -> Example:
         """The model with a batch of inputs and a loss, on the meta device where its constructor allows."""
 
+    def fill_sizes(self, options: BuildOptions) -> BuildOptions:
+        """The options with the model's own sequence length and image size, as far as they are known."""
+        return options
+
     def shape(self, options: BuildOptions) -> ModelShape | None:
         """The architecture and sizes that a recording is found by; None for what is always traced."""
         del options

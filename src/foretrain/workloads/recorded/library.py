@@ -155,6 +155,15 @@ def _read(architecture: str) -> _GraphFile | None:
     return _GraphFile(parsed, tuple(lines)) if parsed["format"] == FORMAT else None
 
 
+def read_all(architecture: str) -> dict[str, Template | str]:
+    """The variants of an architecture as `write` takes them; none if it has no file."""
+    file = _read(architecture)
+    if file is None:
+        return {}
+    stored = file.header["variants"].items()
+    return {key: place if isinstance(place, str) else file.template(place) for key, place in stored}
+
+
 def write(
     architecture: str, header: Mapping[str, Any], templates: Iterable[tuple[str, Template | str]]
 ) -> Path:

@@ -54,7 +54,7 @@ def checkpoint_blocks(
     A stack is a `ModuleList` or `Sequential` with at least two children of one class that contain
     parameters; the outermost such stacks are taken, as Megatron, FSDP and the Hugging Face models do.
     """
-    blocks = list(_blocks(module))
+    blocks = list(equal_blocks(module))
     if not blocks:
         raise InvalidRequest(
             "this model has no repeated blocks to checkpoint (no stack of equal modules); leave it out"
@@ -91,17 +91,18 @@ def _policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy
     return CheckpointPolicy.MUST_SAVE if name in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-def _blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
+def equal_blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The repeated blocks of a model: the entries of its stacks of equal modules, outermost first."""
     children = list(module.children())
     if isinstance(module, torch.nn.ModuleList | torch.nn.Sequential):
         kinds = {type(child) for child in children}
         weighty = all(any(True for _ in child.parameters()) for child in children)
         compound = all(any(True for _ in child.children()) for child in children)
         if len(children) >= 2 and len(kinds) == 1 and weighty and compound:
-            nested = [block for child in children for block in _blocks(child)]
+            nested = [block for child in children for block in equal_blocks(child)]
             is_stage = bool(nested) and not isinstance(module, torch.nn.ModuleList)
             return nested if is_stage else children
-    return [block for child in children for block in _blocks(child)]
+    return [block for child in children for block in equal_blocks(child)]
 
 
 def _wrap(block: torch.nn.Module, contexts: Callable[[], Contexts], stops_early: bool) -> None:
@@ -196,7 +197,7 @@ def _run(
         recorder.phase = Phase.BACKWARD
         if values is not None:
             values.is_paused = True
-        torch.autograd.backward(_scalar(loss))
+        torch.autograd.backward(_scalar(loss, example.loss is not None))
         del loss
     whole_step.own_gradients(module, recorder)
     if optimizer is not None:
@@ -255,11 +256,17 @@ def _graph(
     )
 
 
-def _scalar(loss: Any) -> torch.Tensor:
+def _scalar(loss: Any, has_loss: bool) -> torch.Tensor:
+    """What is differentiated: the loss, which is one number, or the sum of the output of a bare module."""
     if not isinstance(loss, torch.Tensor):
         raise InvalidRequest(
             f"the loss is a {type(loss).__name__}, not a tensor; return (module, inputs, loss function) "
             "with a loss function that turns the model's output into one number"
+        )
+    if loss.numel() != 1 and has_loss:  # PyTorch: "grad can be implicitly created only for scalar outputs"
+        raise InvalidRequest(
+            f"the loss is a tensor of shape {tuple(loss.shape)}, and PyTorch differentiates one number only: "
+            "return its mean (.mean()), as a loss function with `reduction='mean'` does"
         )
     return loss if loss.dim() == 0 else loss.sum()
 

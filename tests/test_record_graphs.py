@@ -1,0 +1,50 @@
+"""`make graphs` keeps a recording of other code only if a fresh trace gives the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripts import record_graphs
+
+from foretrain.workloads.recorded import library
+from foretrain.workloads.recorded.template import Template
+from foretrain.workloads.recorded.variants import StepVariant
+
+VARIANTS = {"vgg11": StepVariant("autocast"), "gpt-628764": StepVariant("fp32", checkpoint="blocks")}
+
+
+def _stored(name: str) -> tuple[record_graphs.Recorded, Template]:
+    recorded = next(each for each in record_graphs.list_architectures() if each.name == name)
+    template = library.read_all(name)[VARIANTS[name].key]
+    assert isinstance(template, Template)
+    return recorded, template
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_equal_recording_is_still_right(name: str) -> None:
+    recorded, template = _stored(name)
+    assert record_graphs.is_still_right(recorded, VARIANTS[name], template)
+
+
+def _other_operator(tables: Any) -> dict[str, Any]:
+    first, *others = tables["signatures"]
+    return {"signatures": [("aten.another", *first[1:]), *others]}
+
+
+def _other_type(tables: Any) -> dict[str, Any]:
+    (shape, _), *others = tables["specs"]
+    return {"specs": [(shape, "float64"), *others]}
+
+
+@pytest.mark.parametrize("change", [_other_operator, _other_type])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_recording_that_differs_is_not_kept(name: str, change: Any) -> None:
+    recorded, template = _stored(name)
+    changed = Template({**template.tables, **change(template.tables)})
+    assert not record_graphs.is_still_right(recorded, VARIANTS[name], changed)
+
+
+def test_a_refusal_that_no_longer_holds_is_not_kept() -> None:
+    recorded, _ = _stored("vgg11")
+    assert not record_graphs.is_still_right(recorded, VARIANTS["vgg11"], "vgg11 takes no such image")
