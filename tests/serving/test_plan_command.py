@@ -83,7 +83,8 @@ def test_text_says_what_to_rent_first_then_the_front_then_the_job(run_here: Run)
     for start in (
         "Nothing is both faster and cheaper than these (", "  cheapest within deadline: ",
         "  fastest within deadline: ", "  best of both (knee): ", "In two phases: the first ", "Job of ",
-        "start-up ", "Excluded: ", "Note: the same epochs are counted at every batch size",
+        "start-up ", "Limited: ", "  It is the cheapest plan within the deadline; next are ",
+        "Note: the same epochs are counted at every batch size",
     ):  # fmt: skip
         assert any(line.startswith(start) for line in lines), start
     assert re.search(r"^\d[\d,]* combinations of machines", run.stdout, flags=re.MULTILINE)

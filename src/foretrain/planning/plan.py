@@ -27,7 +27,7 @@ from foretrain.jobs.interruptions import interruptions
 from foretrain.jobs.job import Job
 from foretrain.jobs.length import KnownLength, Length, length_of
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
-from foretrain.planning.frontier import Frontier, Plan, TwoPhases
+from foretrain.planning.frontier import SEVERAL, Frontier, Plan, TwoPhases
 from foretrain.planning.machines import (
     Excluded,
     Machines,
@@ -362,7 +362,7 @@ def _nothing_fits(
     needed = "machines that can run it"
     if lacking:
         _, needed_bytes, machine = min(lacking, key=lambda each: each[0])
-        needed = f"{format_bytes(needed_bytes)} on each GPU of {machine}"
+        needed = f"{format_bytes(needed_bytes)} on each GPU of {machine.removeprefix(f'1{SEVERAL}')}"
     listed = _listed(excluded)
     available = f"no such offer ({listed})" if listed else "no such offer"
     return Infeasible(request.workload.source.name, needed, available, _alternative(request))
