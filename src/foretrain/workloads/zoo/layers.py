@@ -72,6 +72,13 @@ class FusedRMSNorm(nn.LayerNorm):
         super().__init__(width, eps=eps, bias=False)
 
 
+class CastingRMSNorm(nn.RMSNorm):
+    """In the precision of its weight: autocast leaves the outputs of products in half precision."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype))
+
+
 Rotary = tuple[Tensor, Tensor]
 """Cosine and sine of the rotary position angles, each (positions, head width)."""
 

@@ -35,6 +35,7 @@ from foretrain.workloads.zoo.layers import (
     ACTIVATIONS,
     Attention,
     Block,
+    CastingRMSNorm,
     FeedForward,
     FusedRMSNorm,
     SparseSwiGLU,
@@ -315,7 +316,7 @@ def _llama_block(config: LlamaConfig, attention: AttentionKind) -> Block:
             fused_kernels=config.fused_kernels,
             head_width=config.head_width,
             input_bias=config.qkv_bias,
-            head_norm=partial(nn.RMSNorm, eps=config.norm_eps) if config.head_norm else None,
+            head_norm=partial(CastingRMSNorm, eps=config.norm_eps) if config.head_norm else None,
         ),
         _feed_forward(config),
         _norm(config),
@@ -331,7 +332,8 @@ def _feed_forward(config: LlamaConfig) -> nn.Module:
 
 
 def _norm(config: LlamaConfig) -> partial[nn.Module]:
-    kind: type[nn.Module] = FusedRMSNorm if config.fused_kernels else nn.RMSNorm
+    plain = CastingRMSNorm if config.gemma else nn.RMSNorm
+    kind: type[nn.Module] = FusedRMSNorm if config.fused_kernels else plain
     return partial(kind, config.width, eps=config.norm_eps)
 
 
