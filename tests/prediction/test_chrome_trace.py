@@ -13,7 +13,7 @@ from tests.support.hand_made_steps import gpt2, graph, parallel_step_on
 from tests.support.trace_events import check_trace
 
 from foretrain.prediction.chrome_trace import chrome_trace
-from foretrain.prediction.timeline import COMPUTE, Operator, Stream, Task, Timeline, simulate
+from foretrain.prediction.timeline import COMPUTE, Stream, Task, TimedOperator, Timeline, simulate
 
 NANOSECOND = 1e-3
 """In microseconds, the unit of traces."""
@@ -61,10 +61,10 @@ def test_whole_steps_follow_the_schema(strategy: str, micro_batches: int) -> Non
 
 def test_operators_lie_in_their_modules_by_hand() -> None:
     operators = (
-        Operator("aten.mm", "blocks.0.mlp", 3.0),
-        Operator("aten.view", "blocks.0.mlp", 0.0),
-        Operator("aten.add", "blocks.0", 1.0),
-        Operator("aten.sum", "", 4.0),
+        TimedOperator("aten.mm", "blocks.0.mlp", 3.0),
+        TimedOperator("aten.view", "blocks.0.mlp", 0.0),
+        TimedOperator("aten.add", "blocks.0", 1.0),
+        TimedOperator("aten.sum", "", 4.0),
     )
     tasks = (Task("forward", Stream(0, COMPUTE), 16.0, kind="forward"),)
     run = Timeline(tasks, np.array([2.0]), np.array([18.0]), lambda _: operators)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretrain.prediction.timeline import Operator, Stream, Timeline
+from foretrain.prediction.timeline import Stream, TimedOperator, Timeline
 
 MOST_EVENTS = 50_000
 """About 8 MB of JSON."""
@@ -70,7 +70,7 @@ def _micro(seconds: float) -> float:
     return round(float(seconds) * _MICRO, 3)
 
 
-def _inside(operators: Sequence[Operator], start: float, end: float) -> Iterator[_Slice]:
+def _inside(operators: Sequence[TimedOperator], start: float, end: float) -> Iterator[_Slice]:
     """Modules and operators of a task, which they fill in proportion to their time; outer ones first."""
     lasting = [each for each in operators if each.seconds > 0]
     passed = np.append(0.0, np.cumsum([each.seconds for each in lasting]))

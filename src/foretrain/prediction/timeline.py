@@ -42,7 +42,7 @@ class Task(NamedTuple):
     kind: str = ""
 
 
-class Operator(NamedTuple):
+class TimedOperator(NamedTuple):
     """An operator of a task, in the order they run: its name, module and seconds on the device."""
 
     name: str
@@ -50,7 +50,7 @@ class Operator(NamedTuple):
     seconds: float
 
 
-def no_operators(_: int) -> Sequence[Operator]:
+def no_operators(_: int) -> Sequence[TimedOperator]:
     """Tasks of which no operators are known."""
     return ()
 
@@ -62,7 +62,7 @@ class Timeline:
     tasks: tuple[Task, ...]
     starts: Floats
     ends: Floats
-    operators: Callable[[int], Sequence[Operator]] = no_operators
+    operators: Callable[[int], Sequence[TimedOperator]] = no_operators
 
     @property
     def seconds(self) -> float:

@@ -40,7 +40,7 @@ from foretrain.prediction.strategies.program import (
     optimizer_start,
     unit_of,
 )
-from foretrain.prediction.timeline import COMPUTE, Operator, Stream, Task, Timeline, play
+from foretrain.prediction.timeline import COMPUTE, Stream, Task, TimedOperator, Timeline, play
 from foretrain.workloads.graph import Graph, Phase
 
 ExchangeSeconds = Callable[[Exchange], float]
@@ -319,7 +319,7 @@ class _Played:
             tasks.append(Task(name, streams[stream], seconds, after, kind))
         return Timeline(tuple(tasks), np.array(self.starts), np.array(self.ends), self._operators)
 
-    def _operators(self, task: int) -> Sequence[Operator]:
+    def _operators(self, task: int) -> Sequence[TimedOperator]:
         """The calls of a task; an exchange has none."""
         if self.order.streams[task] != 0:
             return ()
@@ -327,10 +327,10 @@ class _Played:
         return operators_of(self.segments.program.graph, self.call_seconds, span)
 
 
-def operators_of(graph: Graph, seconds: Floats, span: slice) -> list[Operator]:
+def operators_of(graph: Graph, seconds: Floats, span: slice) -> list[TimedOperator]:
     """Calls of a graph with their seconds, as a timeline shows them."""
     pairs = zip(graph.calls[span], seconds[span].tolist(), strict=True)
-    return [Operator(call.name, call.module, spent) for call, spent in pairs]
+    return [TimedOperator(call.name, call.module, spent) for call, spent in pairs]
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,7 +51,7 @@ from foretrain.prediction.strategies.program import (
     forward_end,
     optimizer_start,
 )
-from foretrain.prediction.timeline import COMPUTE, Operator, Stream, Task, Timeline
+from foretrain.prediction.timeline import COMPUTE, Stream, Task, TimedOperator, Timeline
 from foretrain.workloads.graph import Phase
 
 _PROBE = float(1 << 20)
@@ -167,7 +167,7 @@ class _PartCosts:
         """Time the device of a stage computes in a step."""
         return float(self.device[list(self.cutting.of_stage(stage))].sum())
 
-    def operators(self, parts: Sequence[int], phase: Phase) -> list[Operator]:
+    def operators(self, parts: Sequence[int], phase: Phase) -> list[TimedOperator]:
         """The calls of a phase on some parts."""
         listed = []
         for part in parts:
@@ -246,7 +246,7 @@ class _Placed(NamedTuple):
     parts: tuple[int, ...] = ()
 
 
-def _operators(costs: _PartCosts, listed: Sequence[_Placed], task: int) -> list[Operator]:
+def _operators(costs: _PartCosts, listed: Sequence[_Placed], task: int) -> list[TimedOperator]:
     return costs.operators(listed[task].parts, Phase(listed[task].task.kind)) if listed[task].parts else []
 
 
