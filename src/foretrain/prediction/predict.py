@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from foretrain.answers import Infeasible
-from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.errors import ForetrainError
 from foretrain.estimates import Estimate
 from foretrain.facts.devices import Device
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
@@ -49,6 +49,7 @@ from foretrain.prediction.scenario import (
     StepContext,
     evaluate,
     global_batch,
+    refuse_unread,
     replica_batch,
     resolve,
     step_context,
@@ -175,9 +176,8 @@ def _outcome(scenario: Scenario) -> Evaluation | Ranking | SplitStep | Infeasibl
         from foretrain.prediction.heterogeneous.choice import split_step
 
         return split_step(scenario, model)
-    if scenario.parallelism.min_batch is not None:
-        raise InvalidRequest("min_batch is for heterogeneous clusters; equal nodes all get the same batch")
     hardware = scenario.cluster.groups[0]
+    refuse_unread(hardware, scenario.parallelism)
     context = step_context(scenario.workload, hardware, scenario.parallelism, model, scenario.input)
     if scenario.parallelism.strategy != AUTO:
         return evaluate(context, configure(context, scenario.parallelism))

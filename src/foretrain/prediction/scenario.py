@@ -30,7 +30,13 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.operators.listing import listing_of, peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT, only_precision
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.resolving import as_stored, fix_precision, in_usual_precision, storage_of
+from foretrain.prediction.resolving import (
+    as_stored,
+    fix_precision,
+    in_usual_precision,
+    refuse_precision,
+    storage_of,
+)
 from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
 from foretrain.prediction.step.parallel import (
@@ -42,7 +48,7 @@ from foretrain.prediction.step.parallel import (
 from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import MemoryOptions
-from foretrain.prediction.strategies.strategy import AUTO, strategy_of
+from foretrain.prediction.strategies.strategy import AUTO, layout_of, strategy_of
 from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
 from foretrain.workloads.graph import Graph, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS
@@ -255,14 +261,33 @@ def step_context(
     input_options: InputOptions,
 ) -> StepContext:
     """A workload on equal nodes."""
+    refuse_precision(hardware.device, workload.options.precision)
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
     environment = StepEnvironment(hardware.device, network_of(hardware, links, network), cost_model)
     jitter = jitter_on(parallelism, hardware.device)
     return StepContext(workload, hardware, environment, input_options, jitter)
 
 
-def refuse_unread_links(hardware: Hardware, parallelism: Parallelism) -> None:
-    """Raise `InvalidRequest` for links or a network that the devices asked for do not use."""
+def refuse_before_reading(cluster: Cluster, parallelism: Parallelism, precision: str) -> None:
+    """Raise what a prediction would raise for its hardware, strategy and precision, whatever the model is.
+
+    Reading and tracing a model may take a minute, which a misspelt name should not cost.
+    """
+    for group in cluster.groups:
+        refuse_precision(group.device, precision)
+    if not cluster.is_homogeneous:
+        return
+    hardware = cluster.groups[0]
+    refuse_unread(hardware, parallelism)
+    network_of(hardware, parallelism.links or hardware.links, parallelism.network or hardware.network)
+    if parallelism.strategy != AUTO:
+        layout_of(parallelism.strategy, hardware.devices, hardware.devices_per_node)
+
+
+def refuse_unread(hardware: Hardware, parallelism: Parallelism) -> None:
+    """Raise `InvalidRequest` for links, a network or a smallest batch that equal nodes do not use."""
+    if parallelism.min_batch is not None:
+        raise InvalidRequest("`min_batch` is for heterogeneous clusters; equal nodes all get the same batch")
     many = f"{hardware.device.id}:2"
     if parallelism.links and hardware.devices_per_node == 1:
         raise InvalidRequest(
