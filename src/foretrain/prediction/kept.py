@@ -29,7 +29,7 @@ def kept_file(kind: str, *content: object) -> Path:
 
 
 def read_result(file: Path) -> Any:
-    """The plain data of a file; None where there is none that can be read."""
+    """The plain data of a file; None if it is missing or cannot be read."""
     with suppress(OSError, ValueError, zlib.error):
         return json.loads(zlib.decompress(file.read_bytes()))
     return None

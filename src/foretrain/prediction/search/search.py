@@ -434,7 +434,7 @@ def _rank(context: StepContext, candidates: Sequence[Candidate]) -> Ranking | In
             return _infeasible(context, candidates, [evaluation for _, evaluation in known])
     fastest = sorted(evaluated, key=lambda each: each[1].seconds)[:RETURNED]
     return Ranking(
-        tuple(FittingLayout(each, found.seconds, found.memory.bytes) for each, found in fastest),
+        tuple(FittingLayout(each, result.seconds, result.memory.bytes) for each, result in fastest),
         tuple(candidates),
         context,
         factors,
