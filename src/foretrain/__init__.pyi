@@ -480,7 +480,7 @@ class _LogContextKeywords(TypedDict, total=False):
     """Folder with logs of earlier runs of the same task and metric."""
 
 class _LengthOptionsKeywords(_LogContextKeywords, total=False):
-    """The length of a job, given by at most one of `steps`, `epochs` and `log`."""
+    """The length of a job, given by at most one of `steps`, `epochs`, `tokens` and `log`."""
 
     samples: int | None
     """Samples per epoch."""
@@ -488,6 +488,8 @@ class _LengthOptionsKeywords(_LogContextKeywords, total=False):
     """Number of epochs; requires `samples`."""
     steps: int | None
     """Number of training steps."""
+    tokens: float | str | None
+    """Number of tokens to train on, e.g. 15T, 300B or 100M."""
     target: str | None
     """Train until METRIC reaches VALUE, extrapolated from `log`."""
     log: str | Path | None
