@@ -30,6 +30,14 @@ def test_people_train_in_the_best_half_precision_that_a_device_has(name: str, pr
     assert in_usual_precision(_open(precision="tf32"), (device(name),)).options.precision == "tf32"
 
 
+def test_master_weights_and_lora_in_fp8_store_bf16() -> None:
+    """As the help of `weights` says: half precision for both, of which FP8 computes from BF16."""
+    assert _open(precision="fp8", master_weights=True).options.weights == "bf16"
+    assert _open(precision="fp8", lora="r=4").options.weights == "bf16"
+    assert _open(precision="fp16", master_weights=True).options.weights == "fp16"
+    assert _open(precision="fp8").options.weights == "fp32"
+
+
 def test_different_devices_train_in_what_all_of_them_have() -> None:
     mixed = (device("a100-sxm-80gb"), device("v100-sxm2-16gb"))
     assert in_usual_precision(_open(), mixed).options.precision == "fp16"

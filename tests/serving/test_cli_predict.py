@@ -138,3 +138,12 @@ def test_timings_that_are_not_there(run_here: Run, tmp_path: Path) -> None:
     assert evaluation.returncode in (2, 3, 4)
     assert "none.csv" in evaluation.stderr
     assert "Traceback" not in evaluation.stderr
+
+
+def test_the_source_of_most_parts_is_one_line_under_their_table(run_here: Run) -> None:
+    """80 columns have no room for the same file on every row; sources of single parts stay on their rows."""
+    text = run_here("predict", "mnist-cnn", "--on", "t4:2", "--batch", "8", "--precision", "fp16").stdout
+    source = "calibrations/mixed_precision.json"
+    assert text.count(source) == 1
+    assert f"\nBy {source} where no other is named\n" in text
+    assert "  calibrations/host.json\n" in text

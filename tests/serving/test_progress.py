@@ -95,6 +95,29 @@ def test_a_pipe_gets_a_line_for_each_phase_and_json_stays_json(start: Start) -> 
     assert all(line.startswith("predict own.py:model: ") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("plan mnist-cnn --steps 9 --batch 64 --gpu t4 --max-gpus 1", "plan mnist-cnn: reading the offers"),
+        ("guide mnist-cnn --on t4 --batch 64", "guide: reading the models"),
+        ("learn EXAMPLES/learn_timings.csv --target seconds --technique linear", "learn: "),
+        (
+            "simulate EXAMPLES/jobs.csv --cluster EXAMPLES/cluster.yaml --times EXAMPLES/times.csv",
+            "simulate: ",
+        ),
+        ("converge EXAMPLES/loss.csv --target loss=0.7", "converge: fitting curves"),
+    ],
+    ids=lambda value: value.split()[0].rstrip(":"),
+)
+def test_every_slow_verb_names_its_phases_in_a_pipe(start: Start, command: str, line: str) -> None:
+    examples = Path(__file__).parents[2] / "docs" / "examples"
+    with start(*command.replace("EXAMPLES", str(examples)).split()) as process:
+        printed, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert line in errors
+    assert line not in printed
+
+
 def test_a_terminal_gets_one_line_that_is_removed(start: Start) -> None:
     parent, child = pty.openpty()
     with start(*TRACE, stderr=child) as process:

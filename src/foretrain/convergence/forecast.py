@@ -43,6 +43,7 @@ from foretrain.convergence.schedules import Constant, LearningRateSchedule, logg
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.progress import phase
 
 CHANCE = 0.5
 """The plan says when, not whether: 50 % by assumption."""
@@ -508,7 +509,8 @@ def converge(request: LogRequest) -> Convergence:
     """When the run behind a log meets its target."""
     target = parse_target(request.target)
     schedule = parse_schedule(request.schedule) if request.schedule else None
-    log = read_log(request.log)
+    with phase(f"reading {request.log.name}"):
+        log = read_log(request.log)
     curve = with_planned_end(log.curve(target.metric, _direction(request.direction)), request.planned_steps)
     check_scale(curve, target)
     history, notes = None, [f"read {log.file}"] if request.log.is_dir() else []
@@ -518,7 +520,8 @@ def converge(request: LogRequest) -> Convergence:
     if schedule is not None and curve.planned_steps is None:
         raise InvalidRequest("`schedule` requires `planned_steps`, the end of the schedule")
     if request.history is not None:
-        curves, left_out = read_history(request.history, target.metric, curve.direction)
+        with phase(f"reading earlier logs of {request.history.name}"):
+            curves, left_out = read_history(request.history, target.metric, curve.direction)
         others = tuple(
             item for item in curves if (request.history / item.name).resolve() != request.log.resolve()
         )
@@ -526,7 +529,8 @@ def converge(request: LogRequest) -> Convergence:
         notes += [f"left out of the history: {reason}" for reason in left_out[:_NOTED]]
         if len(left_out) > _NOTED:
             notes.append(f"and {len(left_out) - _NOTED} more files left out")
-    answer = forecast(ConvergenceRequest(curve, target, schedule, history))
+    with phase("fitting curves"):
+        answer = forecast(ConvergenceRequest(curve, target, schedule, history))
     if history is not None and not answer.neighbours:
         notes.append(
             f"the history ({len(history.curves)} runs) says nothing: at least three runs that had not met "

@@ -32,7 +32,7 @@ class LogRequest(LogContext):
 
     log: Path = option(
         FILE,
-        "Training log: CSV, JSONL, TensorBoard events, trainer_state.json or Keras CSVLogger.",
+        "Training log: CSV (also of W&B, MLflow, Keras), JSONL, TensorBoard events, trainer_state.json.",
         required=True,
         positional=True,
         metavar="LOG",

@@ -52,6 +52,11 @@ class LinkKind(StrEnum):
         return self in (LinkKind.NVLINK, LinkKind.NVSWITCH)
 
     @property
+    def joins_devices(self) -> bool:
+        """Whether it is made to join devices, as NVLink and AMD's xGMI are; all others are shared."""
+        return self.is_nvlink or self is LinkKind.XGMI
+
+    @property
     def joins_nodes(self) -> bool:
         """Whether it is a network between nodes; other links join the devices of one."""
         return self in (LinkKind.INFINIBAND, LinkKind.ETHERNET, LinkKind.EFA)

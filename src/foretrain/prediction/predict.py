@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from foretrain.answers import Infeasible
-from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.errors import ForetrainError
 from foretrain.estimates import Estimate
 from foretrain.facts.devices import Device
 from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
@@ -49,6 +49,7 @@ from foretrain.prediction.scenario import (
     StepContext,
     evaluate,
     global_batch,
+    refuse_unread,
     replica_batch,
     resolve,
     step_context,
@@ -175,9 +176,8 @@ def _outcome(scenario: Scenario) -> Evaluation | Ranking | SplitStep | Infeasibl
         from foretrain.prediction.heterogeneous.choice import split_step
 
         return split_step(scenario, model)
-    if scenario.parallelism.min_batch is not None:
-        raise InvalidRequest("min_batch is for heterogeneous clusters; equal nodes all get the same batch")
     hardware = scenario.cluster.groups[0]
+    refuse_unread(hardware, scenario.parallelism)
     context = step_context(scenario.workload, hardware, scenario.parallelism, model, scenario.input)
     if scenario.parallelism.strategy != AUTO:
         return evaluate(context, configure(context, scenario.parallelism))
@@ -204,7 +204,8 @@ def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasi
         except ForetrainError:  # unknown network, or a global batch that does not divide
             break
         if not isinstance(ranking, Infeasible):
-            fitting = layout_text(ranking.best)
+            best = ranking.fastest[0].candidate
+            fitting = layout_text(best.configuration, best.is_checkpointed)
             return replace(nothing, alternative=f"use {larger.hardware.name} with {fitting}")
     return nothing
 
@@ -470,11 +471,12 @@ def _families(ranking: Ranking) -> Iterator[BestOfFamily]:
 def _runners_up(ranking: Ranking) -> Iterator[RankedLayout]:
     from foretrain.prediction.advice.remedies import layout_text
 
-    for other in ranking.evaluations[1:]:
+    best = ranking.fastest[0]
+    for candidate, seconds, size in ranking.fastest[1:]:
         yield RankedLayout(
-            strategy=layout_text(other),
-            micro_batch=other.configuration.micro_batch,
-            step_seconds=other.seconds,
-            memory_bytes=other.memory.bytes,
-            slower=other.seconds / ranking.best.seconds,
+            strategy=layout_text(candidate.configuration, candidate.is_checkpointed),
+            micro_batch=candidate.configuration.micro_batch,
+            step_seconds=seconds,
+            memory_bytes=size,
+            slower=seconds / best.seconds,
         )

@@ -18,11 +18,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from foretrain.errors import MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import PLAIN, frameworks
 from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.strategy import MixedPrecision, active_strategies
-from foretrain.workloads.options import ResolvedOptions, usual_attention
+from foretrain.workloads.options import HALF_WEIGHTS, ResolvedOptions, usual_attention
 from foretrain.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 PRECISION, WEIGHTS, FRAMEWORK, OPTIMIZER = "precision", "weights", "framework", "optimizer"
 ATTENTION, FROZEN_WEIGHTS = "attention", "frozen_weights"
 MEGATRON = "megatron"
-_HALF = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
-"""What weights are in where products are computed in half precision or FP8."""
 
 
 def in_usual_precision(workload: Workload, devices: Iterable[Device]) -> Workload:
@@ -77,13 +76,26 @@ def usual_precision(device: Device) -> str:
     return next(has, "fp32")
 
 
+def refuse_precision(device: Device, precision: str) -> None:
+    """Raise `MissingData` for a precision that a GPU has no units for, with one that it has.
+
+    PyTorch emulates BF16 on such GPUs, more slowly than FP32, or refuses to train in it.
+    """
+    if device.is_gpu and precision in ("bf16", "fp8"):
+        units = (f"{precision}_tensor_flop_per_second", f"{precision}_flop_per_second")
+        if not any(map(device.sheet.has, units)):
+            raise MissingData(
+                f"{device.id} has no {precision.upper()}; use `precision` {usual_precision(device)}"
+            )
+
+
 def storage_of(layout: Layout) -> MixedPrecision:
     """How a layout usually stores weights in half precision."""
     return max(each.mixed_precision(layout) for each in active_strategies(layout))
 
 
 def _in_precision(workload: Workload, precision: str) -> ResolvedOptions:
-    options, half = workload.options, _HALF.get(precision)
+    options, half = workload.options, HALF_WEIGHTS.get(precision)
     if precision == options.precision:
         return options
     if half is not None and FROZEN_WEIGHTS in workload.left_open:  # of LoRA's base: stored in half precision
@@ -121,7 +133,7 @@ def _store_weights(workload: Workload, options: ResolvedOptions, storage: MixedP
     how = max(storage, MixedPrecision[own]) if own else storage
     if WEIGHTS not in workload.left_open:
         return options
-    half = _HALF.get(options.precision)
+    half = HALF_WEIGHTS.get(options.precision)
     if half is None or how is MixedPrecision.AUTOCAST:
         return replace(options, weights="fp32", master_weights=False, gradients=None, half_outputs=False)
     return replace(

@@ -21,6 +21,7 @@ from foretrain.prediction.corrections.files import measurements_file
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
+    estimate_memory,
     fullest_stage,
     fullest_stage_fits,
     memory_options,
@@ -29,18 +30,30 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.operators.listing import listing_of, peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT, only_precision
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.resolving import as_stored, fix_precision, in_usual_precision, storage_of
+from foretrain.prediction.resolving import (
+    as_stored,
+    fix_precision,
+    in_usual_precision,
+    refuse_precision,
+    storage_of,
+)
 from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
-from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, parallel_step
+from foretrain.prediction.step.parallel import (
+    ParallelStep,
+    StepEnvironment,
+    parallel_step,
+    replicated_program,
+)
 from foretrain.prediction.stragglers import default_jitter, with_slowest
 from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.strategy import AUTO, strategy_of
+from foretrain.prediction.strategies.program import MemoryOptions
+from foretrain.prediction.strategies.strategy import AUTO, layout_of, strategy_of
 from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
 from foretrain.workloads.graph import Graph, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import ResolvedOptions, is_paged
-from foretrain.workloads.workload import Workload, executed_graph_at, graph_of
+from foretrain.workloads.workload import Workload, default_batch, executed_graph_at
 
 if TYPE_CHECKING:
     from foretrain.prediction.corrections.error_model import StepError
@@ -121,6 +134,25 @@ class Throughput:
 
 
 @dataclass(frozen=True, eq=False)
+class FullestDevice:
+    """A device of the fullest stage: its graph and how it spends memory.
+
+    `whole` is the undivided model, `evaluation` that of the step if it was needed to find the stage.
+    """
+
+    graph: Graph
+    options: MemoryOptions
+    device: Device
+    whole: Graph
+    evaluation: Evaluation | None = None
+
+    @cached_property
+    def memory(self) -> MemoryEstimate:
+        """What it needs."""
+        return estimate_memory(self.graph, self.device, self.options)
+
+
+@dataclass(frozen=True, eq=False)
 class Evaluation:
     """An evaluated configuration. `executed` is one micro-batch of the whole model.
 
@@ -179,10 +211,16 @@ class Evaluation:
     @cached_property
     def out_of_memory_probability(self) -> float:
         """The probability that the fullest device runs out of memory."""
+        fullest = self.fullest_device
+        return out_of_memory_probability(self.memory, fullest.graph, fullest.device, fullest.options)
+
+    @property
+    def fullest_device(self) -> FullestDevice:
+        """A device of the fullest stage."""
         run, stage = self.step.run, self.fullest[0]
         at, layout = self.context.environment, self.configuration.layout
         options = memory_options(run.stages[stage], run.in_flight[stage], layout, at.network)
-        return out_of_memory_probability(self.memory, run.stages[stage].graph, at.device, options)
+        return FullestDevice(run.stages[stage].graph, options, at.device, self.graph, self)
 
     @property
     def throughput(self) -> Throughput:
@@ -223,14 +261,33 @@ def step_context(
     input_options: InputOptions,
 ) -> StepContext:
     """A workload on equal nodes."""
+    refuse_precision(hardware.device, workload.options.precision)
     links, network = parallelism.links or hardware.links, parallelism.network or hardware.network
     environment = StepEnvironment(hardware.device, network_of(hardware, links, network), cost_model)
     jitter = jitter_on(parallelism, hardware.device)
     return StepContext(workload, hardware, environment, input_options, jitter)
 
 
-def refuse_unread_links(hardware: Hardware, parallelism: Parallelism) -> None:
-    """Raise `InvalidRequest` for links or a network that the devices asked for do not use."""
+def refuse_before_reading(cluster: Cluster, parallelism: Parallelism, precision: str) -> None:
+    """Raise what a prediction would raise for its hardware, strategy and precision, whatever the model is.
+
+    Reading and tracing a model may take a minute, which a misspelt name should not cost.
+    """
+    for group in cluster.groups:
+        refuse_precision(group.device, precision)
+    if not cluster.is_homogeneous:
+        return
+    hardware = cluster.groups[0]
+    refuse_unread(hardware, parallelism)
+    network_of(hardware, parallelism.links or hardware.links, parallelism.network or hardware.network)
+    if parallelism.strategy != AUTO:
+        layout_of(parallelism.strategy, hardware.devices, hardware.devices_per_node)
+
+
+def refuse_unread(hardware: Hardware, parallelism: Parallelism) -> None:
+    """Raise `InvalidRequest` for links, a network or a smallest batch that equal nodes do not use."""
+    if parallelism.min_batch is not None:
+        raise InvalidRequest("`min_batch` is for heterogeneous clusters; equal nodes all get the same batch")
     many = f"{hardware.device.id}:2"
     if parallelism.links and hardware.devices_per_node == 1:
         raise InvalidRequest(
@@ -242,11 +299,6 @@ def refuse_unread_links(hardware: Hardware, parallelism: Parallelism) -> None:
             f"`network` {parallelism.network} has no effect: {hardware.name} is one node; use several, "
             f"such as {hardware.device.id}:{hardware.devices_per_node}x2"
         )
-
-
-def default_batch(workload: Workload) -> int:
-    """The batch of the request, or that of the model's own example."""
-    return workload.sizes.batch or graph_of(workload).batch
 
 
 def global_batch(workload: Workload, devices: int, parallelism: Parallelism) -> int:
@@ -290,17 +342,9 @@ def evaluate(
     context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph | None = None
 ) -> Evaluation:
     """The step of a workload in one configuration; `executed`, if given, is its micro-batch."""
-    workload = as_stored(context.workload, storage_of(configuration.layout))
-    context = replace(context, workload=workload)
-    _refuse_impossible(context.workload.options, configuration)
-    executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
+    context, executed = _as_run(context, configuration, executed)
     graph = executed.graph
     layout, environment = configuration.layout, context.environment
-    if graph.is_whole_step and (layout.devices > 1 or configuration.micro_batches > 1):
-        raise InvalidRequest(
-            "a step function is predicted on one device and in one piece, not with strategy "
-            f"{layout.name} on {layout.devices} devices in {configuration.micro_batches} micro-batches"
-        )
     if layout.servers is None:
         step = parallel_step(executed, layout, configuration.micro_batches, environment)
     else:
@@ -311,6 +355,33 @@ def evaluate(
         )
     step = correct_workers(step, graph, configuration.micro_batches, context.hardware, environment)
     return _with_timings(evaluation_of(context, configuration, executed, step))
+
+
+def fullest_device(context: StepContext, configuration: StepConfiguration) -> FullestDevice:
+    """The fullest device of a configuration; its step is not priced where memory does not depend on times."""
+    layout, at = configuration.layout, context.environment
+    if layout.pipeline > 1 or layout.servers is not None:
+        return evaluate(context, configuration).fullest_device
+    context, executed = _as_run(context, configuration)
+    program = replicated_program(executed, layout, configuration.micro_batches, at)
+    options = memory_options(program, 1.0, layout, at.network)
+    return FullestDevice(program.graph, options, at.device, executed.graph)
+
+
+def _as_run(
+    context: StepContext, configuration: StepConfiguration, executed: ExecutedGraph | None = None
+) -> tuple[StepContext, ExecutedGraph]:
+    """The context with weights as the layout stores them, and one micro-batch of the workload."""
+    layout = configuration.layout
+    context = replace(context, workload=as_stored(context.workload, storage_of(layout)))
+    _refuse_impossible(context.workload.options, configuration)
+    executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
+    if executed.graph.is_whole_step and (layout.devices > 1 or configuration.micro_batches > 1):
+        raise InvalidRequest(
+            "a step function is predicted on one device and in one piece, not with strategy "
+            f"{layout.name} on {layout.devices} devices in {configuration.micro_batches} micro-batches"
+        )
+    return context, executed
 
 
 @once_per_graph

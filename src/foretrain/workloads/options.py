@@ -9,18 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrain.decoding import SWITCH, TEXT, OptionKind, choice, option, texts, whole_number
-from foretrain.errors import InvalidRequest
+from foretrain.decoding import FILE, SWITCH, TEXT, OptionKind, choice, option, texts, whole_number
+from foretrain.errors import InvalidRequest, nearest
 from foretrain.facts.frameworks import PLAIN, attention_in, frameworks
 from foretrain.panels import MEMORY, MODEL, STEP
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 HALF_PRECISIONS = ("fp16", "bf16")
+HALF_WEIGHTS = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}
+"""What weights in half precision are stored in, by what products are computed in."""
 WEIGHTS = ("fp32", *HALF_PRECISIONS)
 ATTENTIONS = ("eager", "sdpa", "flash", "flash1", "flash2", "flash3", "cudnn")
 ATTENTION_KERNELS = {name: name for name in ATTENTIONS[3:]} | {"flash": "flash2"}
 """The words that name a kernel of fused attention; `sdpa` is the one that PyTorch picks on the GPU."""
 LOSSES = ("eager", "fused")
+OPTIMIZERS = (
+    "sgd", "momentum", "nesterov", "adam", "adamw", "adamw-fused", "nadam", "radam", "adamax", "adagrad",
+    "adadelta", "rmsprop", "adafactor", "lion", "muon", "adamw-8bit", "lion-8bit", "paged-adamw",
+    "paged-adamw-8bit", "paged-lion-8bit",
+)  # fmt: skip
+"""Declared apart from what builds them (`tracing.optimizers`), so that a name is checked without torch."""
 FP8_SCALINGS = ("delayed", "current", "block")
 OFFLOADS = ("optimizer", "parameters", "activations")
 REAL = "real"
@@ -59,6 +67,20 @@ class ModelOption:
 
     model: str = option(
         MODEL_NAME, f"Model to train: {MODEL_FORMS}.", required=True, positional=True, complete="model"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigOption:
+    """The training configuration whose entries are the defaults of a request."""
+
+    from_config: Path | None = option(
+        FILE,
+        "Training configuration to take model and options from: Hugging Face TrainingArguments, axolotl, "
+        "torchtitan, Megatron-LM, DeepSpeed or accelerate. Given options take precedence.",
+        panel=MODEL,
+        flags=("from",),
+        metavar="CONFIG",
     )
 
 
@@ -104,11 +126,9 @@ class StepOptions:
         panel=MEMORY,
     )
     optimizer: str | None = option(
-        TEXT,
+        choice(*OPTIMIZERS),
         "Optimizer: sgd, momentum, adam, adamw (default), muon, lion, adafactor, adamw-8bit, paged-adamw ...",
         panel=STEP,
-        complete="optimizer",
-        metavar="NAME",
     )
     attention: str | None = option(
         choice(*ATTENTIONS),
@@ -283,6 +303,8 @@ class ResolvedOptions(StepOptions):
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("weights", self.weights, WEIGHTS)
         _one_of("attention", self.attention, ATTENTIONS)
+        if self.optimizer is not None:
+            _one_of("optimizer", self.optimizer, OPTIMIZERS)
         if self.loss is not None:
             _one_of("loss", self.loss, LOSSES)
         if self.fp8_scaling is not None:
@@ -328,4 +350,6 @@ def is_paged(optimizer: str | None) -> bool:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InvalidRequest(f"{name} {value!r} is not one of {', '.join(allowed)}")
+        near = nearest(value, allowed)
+        suggestion = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise InvalidRequest(f"{name} {value!r} is not one of {', '.join(allowed)}{suggestion}")

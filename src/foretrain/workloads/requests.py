@@ -9,9 +9,11 @@ from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.workloads.options import (
     HALF_PRECISIONS,
+    HALF_WEIGHTS,
     OFFLOADS,
     REAL,
     ResolvedOptions,
+    StepOptions,
     WorkloadRequest,
     usual_attention,
 )
@@ -34,6 +36,8 @@ def workload_of(
         value = getattr(request, name)
         if value is not None and value < 1:
             raise InvalidRequest(f"{name} must be at least 1, got {value}")
+    _step_options(request, has_attention=False)  # refuses what is wrong before the model, which takes longer
+    lora = _lora(request)
     if source is None:
         source = read_model(request.model, allow_user_code=allow_user_code)
     options = _step_options(request, source.has_attention)
@@ -50,7 +54,7 @@ def workload_of(
         attention=cast("AttentionKind", options.attention),  # ResolvedOptions has checked it
         real=is_real,
     )
-    return Workload(source, sizes, options, _lora(request), frozenset(_list_left_open(request)))
+    return Workload(source, sizes, options, lora, frozenset(_list_left_open(request)))
 
 
 def _list_left_open(request: WorkloadRequest) -> Iterator[str]:
@@ -72,7 +76,7 @@ def _list_left_open(request: WorkloadRequest) -> Iterator[str]:
 
 def _step_options(request: WorkloadRequest, has_attention: bool) -> ResolvedOptions:
     has_optimizer = not (request.forward_only or request.no_optimizer)
-    precision = request.precision or _infer_precision(request)
+    precision = precision_of(request)
     weights = request.weights or _usual_weights(request, precision)
     framework = request.framework or DEFAULTS.framework
     is_usual = request.attention is None and not has_attention
@@ -101,7 +105,12 @@ def _offload(request: WorkloadRequest) -> tuple[str, ...]:
     return tuple([name for name in OFFLOADS if name in names] + unknown)
 
 
-def _infer_precision(request: WorkloadRequest) -> str:
+def precision_of(request: StepOptions) -> str:
+    """The precision of a request before its devices are known: as given, implied by its weights, or fp32."""
+    return request.precision or _infer_precision(request)
+
+
+def _infer_precision(request: StepOptions) -> str:
     """The precision that weights in half precision imply; else the default, which a device may replace."""
     if request.weights in HALF_PRECISIONS:
         return request.weights
@@ -110,8 +119,8 @@ def _infer_precision(request: WorkloadRequest) -> str:
 
 def _usual_weights(request: WorkloadRequest, precision: str) -> str:
     """What weights are stored in unless it is given: frozen ones, and those with master copies, in half."""
-    if precision in HALF_PRECISIONS and (request.lora is not None or request.master_weights):
-        return precision
+    if request.lora is not None or request.master_weights:
+        return HALF_WEIGHTS.get(precision, DEFAULTS.weights)
     return DEFAULTS.weights
 
 

@@ -119,6 +119,14 @@ def graph_at(workload: Workload, batch: int) -> Graph:
     return executed_graph_at(workload, batch).graph
 
 
+def default_batch(workload: Workload) -> int:
+    """The batch of the request, or that of the model's own example."""
+    shipped = _find_shipped(workload) if workload.sizes.batch is None else None
+    if shipped is not None:  # its graph at that batch is not made for this alone
+        return shipped.template.counts_at(shipped.sizes)[0]
+    return workload.sizes.batch or graph_of(workload).batch
+
+
 @lru_cache(maxsize=RECENT)
 def _execute(entry: _Entry) -> ExecutedGraph:
     shared = _find_recording(entry.workload)

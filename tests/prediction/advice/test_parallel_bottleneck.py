@@ -169,6 +169,16 @@ def test_nvlink_of_the_same_generation_is_offered() -> None:
     assert link.startswith("nvswitch2")
 
 
+@pytest.mark.parametrize("on", ["mi300x:8", "mi250x:8"])
+def test_nvlink_is_not_offered_to_devices_of_another_maker(on: str) -> None:
+    """They are joined by xGMI already, and NVLink joins devices of NVIDIA only."""
+    changes = [each.change for each in prediction_of("resnet18", on, batch=64).bottleneck.advice]
+    assert "2x links" in changes
+    assert not [change for change in changes if "NVLink" in change]
+    link = fast_link(hardware(on))
+    assert link is None or link.startswith("xgmi")
+
+
 def test_a_model_too_large_for_everything_is_answered_with_what_would_help() -> None:
     answer = predict(scenario(workload("mnist-cnn", batch=64), with_memory("t4:2", 1e9), strategy="auto"))
     assert isinstance(answer, Infeasible)

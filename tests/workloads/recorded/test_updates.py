@@ -13,7 +13,7 @@ from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.recorded.recording import find_difference, without_update
 from foretrain.workloads.recorded.updates import EIGHT_BIT, UPDATES, NoUpdate, with_update
-from foretrain.workloads.tracing.optimizers import OPTIMIZERS
+from foretrain.workloads.tracing.optimizers import BUILDERS
 from foretrain.workloads.tracing.step import trace
 
 STORAGES: dict[str, ResolvedOptions] = {
@@ -59,7 +59,7 @@ def test_an_update_is_as_traced(name: str, storage: str) -> None:
     assert find_difference(written, _trace(options)) is None
 
 
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - UPDATES.keys() - EIGHT_BIT.keys()))
+@pytest.mark.parametrize("name", sorted(BUILDERS.keys() - UPDATES.keys() - EIGHT_BIT.keys()))
 def test_optimizers_whose_calls_depend_on_shapes_are_traced(name: str) -> None:
     options = ResolvedOptions(optimizer=name)
     with pytest.raises(NoUpdate):

@@ -6,7 +6,7 @@ from tests.support.small_models import graph
 
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.rules import operators, unknown_names
-from foretrain.workloads.tracing.optimizers import OPTIMIZERS
+from foretrain.workloads.tracing.optimizers import BUILDERS
 
 WEIGHTS = {
     "conv": (8 * 3 * 3 * 3 + 8) + (8 + 8) + (5 * 128 + 5),  # convolution, batch norm, linear
@@ -39,7 +39,7 @@ def _state_bytes(traced: Graph) -> int:
 
 @pytest.mark.parametrize("half_weights", [False, True])
 @pytest.mark.parametrize("model", list(WEIGHTS))
-@pytest.mark.parametrize("name", list(OPTIMIZERS))
+@pytest.mark.parametrize("name", list(BUILDERS))
 def test_state_has_the_size_derived_by_hand(name: str, model: str, half_weights: bool) -> None:
     traced = graph(
         model,
@@ -69,7 +69,7 @@ def test_large_tensors_have_state_in_eight_bits_and_a_scale_per_256(name: str, m
     weight = torch.nn.Parameter(torch.zeros(100, 50))  # 5,000 elements: 20 blocks
     small = torch.nn.Parameter(torch.zeros(4095))
     weight.grad, small.grad = torch.zeros_like(weight), torch.zeros_like(small)
-    built = OPTIMIZERS[name]([weight, small])
+    built = BUILDERS[name]([weight, small])
     built.step()
     sizes = [sum(each.nbytes for each in built.state[parameter].values()) for parameter in (weight, small)]
     assert sizes == [moments * (5000 + 4 * 20), moments * 4 * 4095]
@@ -78,7 +78,7 @@ def test_large_tensors_have_state_in_eight_bits_and_a_scale_per_256(name: str, m
 def test_lion_moves_each_weight_by_the_sign_of_its_blend() -> None:
     weight = torch.nn.Parameter(torch.tensor([1.0, -1.0, 0.0]))
     weight.grad = torch.tensor([0.5, -2.0, 0.0])
-    OPTIMIZERS["lion"]([weight]).step()
+    BUILDERS["lion"]([weight]).step()
     assert weight.tolist() == pytest.approx([1 - 1e-5 - 1e-4, -1 + 1e-5 + 1e-4, 0.0])
 
 

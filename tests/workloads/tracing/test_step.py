@@ -7,7 +7,7 @@ import torch
 from tests.support.small_models import MODELS, example, graph
 from torch import nn
 
-from foretrain.errors import InvalidRequest, UnknownName
+from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role, Spec
 from foretrain.workloads.ops import Direction, Kind
@@ -235,8 +235,18 @@ def test_a_loss_that_is_no_tensor_is_explained() -> None:
         trace(wrong, ResolvedOptions())
 
 
+def test_a_loss_of_several_numbers_is_refused_as_pytorch_refuses_it() -> None:
+    inputs = (torch.randn(4, 8),)
+    vector = Example(example("mlp").module, inputs, lambda out: out.sum(1), 4)
+    with pytest.raises(InvalidRequest, match=r"of shape \(4,\).*return its mean"):
+        trace(vector, ResolvedOptions())
+    one = Example(example("mlp").module, inputs, lambda out: out.sum().reshape(1), 4)
+    assert trace(one, ResolvedOptions()).calls
+    assert trace(vector, ResolvedOptions(forward_only=True)).calls
+
+
 def test_an_unknown_optimizer_suggests_near_ones() -> None:
-    with pytest.raises(UnknownName, match="did you mean adamw"):
+    with pytest.raises(InvalidRequest, match="did you mean adamw"):
         graph("mlp", optimizer="adamww")
 
 

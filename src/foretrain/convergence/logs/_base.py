@@ -7,16 +7,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from foretrain.convergence.curves import Curve, Floats, MetricDirection, curve_of
-from foretrain.errors import InvalidData, UnknownName
+from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 
-STEP_NAMES = ("step", "steps", "global_step", "iteration", "iter", "train/global_step", "_step")
+STEP_NAMES = (
+    "step", "steps", "global_step", "iteration", "iter", "train/global_step", "trainer/global_step", "_step",
+)  # fmt: skip
 RATE_NAMES = ("learning_rate", "lr", "lr0", "pg0", "lr_adamw", "lr_adam", "lr_sgd")
 EPOCH_NAMES = ("epoch", "epochs", "train/epoch")
+OF_RUN = " - "
+"""Between the name of a run and that of its metric, as Weights & Biases exports them."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ class Log:
     def learning_rates(self) -> tuple[Floats, Floats] | None:
         """Steps and logged learning rates; None where the log has no such column."""
         for name in self.columns:
-            if name.lower().replace("-", "_").rpartition("/")[2] in RATE_NAMES:
+            metric = name.rpartition(OF_RUN)[2].lower().replace("-", "_")
+            if metric.rpartition("/")[2] in RATE_NAMES:
                 rates = self.columns[name]
                 there = np.isfinite(rates) & np.isfinite(self.columns[self.counter])
                 return self.columns[self.counter][there], rates[there]
@@ -65,21 +70,41 @@ class Log:
         return ratio if ratio > 0 else None
 
     def curve(self, metric: str, direction: MetricDirection | None = None, group: str = "") -> Curve:
-        """One metric over the steps."""
-        if metric not in self.metrics:
-            raise UnknownName(
-                "metric", metric, self.metrics, f"Columns of {self.file}: {', '.join(self.metrics)}"
-            )
-        values = self.columns[metric]
+        """One metric over the steps, by its name or by an end of it that only one column has."""
+        column = self._column(metric)
+        values = self.columns[column]
         if not np.isfinite(values).any():
             raise InvalidData(
-                self.file, f"column {metric!r} has no number in any of its {len(values)} rows (all NaN)"
+                self.file, f"column {column!r} has no number in any of its {len(values)} rows (all NaN)"
             )
         return curve_of(
             self.columns[self.counter], values, metric, direction,
             name=self.file, group=group or self.file, planned_steps=self.planned_steps,
             zero_is_first=self.unit == "epoch",
         )  # fmt: skip
+
+    def _column(self, metric: str) -> str:
+        """The column of a metric: `loss` may be `train/loss`, and that the one of the only run."""
+        if metric in self.metrics:
+            return metric
+        ends = tuple(name for name in self.metrics if name.endswith((OF_RUN + metric, "/" + metric)))
+        if len(ends) == 1:
+            return ends[0]
+        columns = f"Columns of {self.file}: {', '.join(self.metrics)}"
+        if ends:
+            raise InvalidRequest(
+                f"{metric!r} is in {len(ends)} columns of {self.file}; name one whole: {', '.join(ends)}"
+            )
+        raise UnknownName("metric", metric, self.metrics, columns)
+
+
+class LogRecord(NamedTuple):
+    """One value of one metric of a run, as MLflow exports them."""
+
+    run: str
+    metric: str
+    step: float
+    value: float
 
 
 class LogReader(ABC):
@@ -133,3 +158,25 @@ def counter_of(file: str, columns: Mapping[str, Floats]) -> str:
     raise InvalidData(
         file, f"no column counts steps; name one step or epoch (found: {', '.join(columns) or 'no columns'})"
     )
+
+
+def log_of_records(file: str, records: Iterable[LogRecord]) -> Log:
+    """Columns out of one metric a record; where there are several runs, theirs are named by run."""
+    listed = list(records)
+    many = len({record.run for record in listed}) > 1
+    rows: dict[float, dict[str, float]] = {}
+    for record in listed:
+        name = f"{record.run}{OF_RUN}{record.metric}" if many else record.metric
+        rows.setdefault(record.step, {"step": record.step})[name] = record.value
+    return log_of_rows(file, [rows[step] for step in sorted(rows)])
+
+
+def joined(name: str, logs: Iterable[Log]) -> Log:
+    """One log out of several of the same run, by step; where two have a value, the later one counts."""
+    rows: dict[float, dict[str, float]] = {}
+    for log in logs:
+        for place, step in enumerate(log.columns[log.counter].tolist()):
+            values = {column: float(values[place]) for column, values in log.columns.items()}
+            row = rows.setdefault(step, {"step": step})
+            row.update({column: value for column, value in values.items() if not math.isnan(value)})
+    return log_of_rows(name, [rows[step] for step in sorted(rows)])

@@ -16,14 +16,14 @@ from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.corrections.workers import setting_key, step_of_workers
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.scenario import default_batch, step_context
+from foretrain.prediction.scenario import step_context
 from foretrain.prediction.step.cpu_workers import WorkerStep, prior, worker_time
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.store.runs import PredictionMade, Run, Status
 from foretrain.units import format_duration
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import default_batch, graph_at
 
 _WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attention", "channels_last")
 _PARALLELISM = ("strategy", "links", "network")

@@ -29,6 +29,7 @@ _NEARLY_ALL = 0.95
 """A batch is large enough if larger ones train at most this little faster."""
 _MAX_DOUBLINGS = 10  # each doubling is evaluated in full
 _MAX_LOADER_WORKERS = 64
+_MAKERS_LINK = {"nvidia": "NVLink", "amd": "xGMI"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +220,12 @@ def _of_links(now: Evaluation) -> Iterator[_Change]:
     def joined(changed: StepContext) -> Callable[[], Evaluation]:
         return lambda: evaluate(changed, configuration, now.executed)
 
-    if network.intra is not None and not network.intra.kind.is_nvlink:
+    if network.intra is not None and not network.intra.kind.joins_devices:
         link = fast_link(context.hardware)
         if link is not None:
             one_node = replace(context.hardware, node=None, nodes=1)
             inside = replace(network, intra=network_of(one_node, intra=link).intra)
-            name = f"NVLink ({link}) instead of {network.intra.name}"
+            name = f"{_MAKERS_LINK[context.hardware.device.vendor]} ({link}) instead of {network.intra.name}"
             yield _Change(name, joined(over(context, inside)), is_what_if=True)
     if network.inter is not None:
         faster = over(context, with_factor(network, inter=2.0))
@@ -235,11 +236,14 @@ def _of_links(now: Evaluation) -> Iterator[_Change]:
 
 
 def fast_link(hardware: Hardware) -> str | None:
-    """The NVLink of machines with devices of the same generation; else of the oldest known ones."""
-    with_nvlink = [node for node in nodes().values() if node.intra.kind.is_nvlink]
-    generation = hardware.device.generation
-    same = [node for node in with_nvlink if known_device(node.device).generation == generation]
-    pool = same or with_nvlink
+    """The links between devices in machines with those of the same maker and generation.
+
+    Where no machine has such devices, those of the slowest links of their maker.
+    """
+    own = hardware.device
+    joined = [node for node in nodes().values() if node.intra.kind.joins_devices]
+    of_maker = [node for node in joined if known_device(node.device).vendor == own.vendor]
+    pool = [node for node in of_maker if known_device(node.device).generation == own.generation] or of_maker
     if not pool:
         return None
     oldest = min(pool, key=lambda node: (node.intra.nominal_bytes_per_second_per_direction, node.id))

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError
-from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
-from foretrain.prediction.scenario import Evaluation, evaluate
+from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, fits_memory
+from foretrain.prediction.scenario import Evaluation, FullestDevice, StepConfiguration, fullest_device
 from foretrain.prediction.search.search import search
-from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.executed import OPTIMIZER, is_offloaded
-from foretrain.workloads.graph import Graph
 
 _MAX_ZERO_DEVICES = 64
 _MAX_LAYOUTS = 4
@@ -59,22 +58,21 @@ def remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
 
 def _remedies(now: Evaluation, largest_batch: int) -> Iterator[MemoryRemedy]:
     if 0 < largest_batch < now.configuration.batch:
-        smaller = _smaller(now, largest_batch)
-        if smaller is not None:
-            yield _remedy(f"batch {smaller.configuration.batch}", smaller.memory)
-    checkpointed = _with_checkpointing(now)
+        yield from _smaller(now, largest_batch)
+    options, fullest = now.context.workload.options, now.fullest_device
+    checkpointed = None if options.checkpoint_activations else _with_options(now, checkpoint_activations=True)
     if checkpointed is not None:
         yield _remedy(_CHECKPOINTING, checkpointed.memory)
-    quantises = now.context.workload.options.optimizer in _WITH_TWO_MOMENTS
+    quantises = options.optimizer in _WITH_TWO_MOMENTS
     if quantises:
-        yield _remedy(_EIGHT_BIT, _with(now, eight_bit_optimizer=True))
-    on_host = _with_options(now, offload=(*now.context.workload.options.offload, OPTIMIZER))
+        yield _remedy(_EIGHT_BIT, _with(fullest, eight_bit_optimizer=True))
+    on_host = _with_options(now, offload=(*options.offload, OPTIMIZER))
     if on_host is not None and not is_offloaded(now.graph, OPTIMIZER):
         yield _remedy(_OFFLOAD, on_host.memory)
     if now.configuration.layout.devices > 1:
         yield from _layouts(now)
         return
-    alone = [*_zero(now)]
+    alone = [*_zero(fullest)]
     yield from alone
     if checkpointed is not None and not any(each.fits for each in alone) and not checkpointed.memory.fits:
         if quantises:
@@ -87,56 +85,41 @@ def _remedy(change: str, memory: MemoryEstimate) -> MemoryRemedy:
     return MemoryRemedy(change, memory.bytes, memory.fits)
 
 
-def _smaller(now: Evaluation, batch: int) -> Evaluation | None:
+def _smaller(now: Evaluation, largest: int) -> Iterator[MemoryRemedy]:
     """The largest batch that fits, in micro-batches of the present number where it divides."""
-    rounds = now.configuration.micro_batches
-    try:
-        return evaluate(now.context, replace(now.configuration, batch=batch - batch % rounds))
-    except ForetrainError:
-        return None
+    batch = largest - largest % now.configuration.micro_batches
+    with suppress(ForetrainError):
+        memory = fullest_device(now.context, replace(now.configuration, batch=batch)).memory
+        yield _remedy(f"batch {batch}", memory)
 
 
-def _with_checkpointing(now: Evaluation) -> Evaluation | None:
-    """The same step with activation checkpointing, if it is not on already and the model has blocks."""
-    if now.context.workload.options.checkpoint_activations:
-        return None
-    return _with_options(now, checkpoint_activations=True)
-
-
-def _with_options(now: Evaluation, **options: object) -> Evaluation | None:
-    """The same step with other options; None where that is not possible."""
+def _with_options(now: Evaluation, **options: object) -> FullestDevice | None:
+    """The fullest device of the same step with other options; None where that is not possible."""
     workload = now.context.workload
     try:
         workload = replace(workload, options=replace(workload.options, **options))  # type: ignore[arg-type]
-        return evaluate(replace(now.context, workload=workload), now.configuration)
+        return fullest_device(replace(now.context, workload=workload), now.configuration)
     except ForetrainError:
         return None
 
 
-def _options(now: Evaluation) -> tuple[Graph, MemoryOptions]:
-    """The fullest stage's graph and how it spends memory."""
-    run, stage = now.step.run, now.fullest[0]
-    return run.stages[stage].graph, memory_options(
-        run.stages[stage], run.in_flight[stage], now.configuration.layout, now.context.environment.network
-    )
+def _with(fullest: FullestDevice, **changes: object) -> MemoryEstimate:
+    changed = replace(fullest.options, **changes)  # type: ignore[arg-type]
+    return estimate_memory(fullest.graph, fullest.device, changed)
 
 
-def _with(now: Evaluation, **changes: object) -> MemoryEstimate:
-    graph, options = _options(now)
-    changed = replace(options, **changes)  # type: ignore[arg-type]
-    return estimate_memory(graph, now.context.environment.device, changed)
-
-
-def _zero(now: Evaluation) -> Iterator[MemoryRemedy]:
+def _zero(fullest: FullestDevice) -> Iterator[MemoryRemedy]:
     """Each stage of ZeRO over the fewest devices that suffice, or over the most tried."""
     for stage in (1, 2, 3):
         devices = 2
-        while True:
-            memory = _with(now, zero_stage=stage, data_parallel=devices)
-            if memory.fits or devices * 2 > _MAX_ZERO_DEVICES:
-                yield _remedy(f"ZeRO-{stage} over {devices} devices", memory)
-                break
+        while devices * 2 <= _MAX_ZERO_DEVICES and not fits_memory(
+            fullest.graph,
+            fullest.device,
+            replace(fullest.options, zero_stage=stage, data_parallel=devices),
+        ):
             devices *= 2
+        memory = _with(fullest, zero_stage=stage, data_parallel=devices)
+        yield _remedy(f"ZeRO-{stage} over {devices} devices", memory)
 
 
 def _layouts(now: Evaluation) -> Iterator[MemoryRemedy]:
@@ -144,14 +127,12 @@ def _layouts(now: Evaluation) -> Iterator[MemoryRemedy]:
     ranking = search(now.context, now.configuration.global_batch)
     if isinstance(ranking, Infeasible):
         return
-    for other in ranking.evaluations[:_MAX_LAYOUTS]:
-        yield _remedy(layout_text(other), other.memory)
+    for each in ranking.fastest[:_MAX_LAYOUTS]:
+        text = layout_text(each.candidate.configuration, each.candidate.is_checkpointed)
+        yield MemoryRemedy(text, each.bytes, fits=True)
 
 
-def layout_text(evaluation: Evaluation) -> str:
+def layout_text(configuration: StepConfiguration, is_checkpointed: bool) -> str:
     """A configuration as a request would give it."""
-    configuration = evaluation.configuration
     text = f"strategy {configuration.layout.name}, micro_batches {configuration.micro_batches}"
-    if evaluation.context.workload.options.checkpoint_activations:
-        text += ", checkpoint_activations"
-    return text
+    return f"{text}, checkpoint_activations" if is_checkpointed else text

@@ -214,15 +214,8 @@ def peak_flop_per_second(device: Device, dtype: str, matrix: bool) -> float:
     names = _ON_TENSOR_CORES.get(dtype, ("fp32_flop_per_second",)) if matrix else ("fp32_flop_per_second",)
     known = [device.sheet.number(name) for name in names if device.sheet.has(name)]
     if not known:
-        raise MissingData(_no_peak(device, dtype, names))
+        raise MissingData(f"{device.id} has no peak for {dtype}; add {' or '.join(names)} to its device file")
     return max(known) if matrix and dtype in ("float16", "bfloat16") else known[0]
-
-
-def _no_peak(device: Device, dtype: str, names: Sequence[str]) -> str:
-    """Why a device has no peak for a type, and what works."""
-    if dtype.startswith("float8"):
-        return f"{device.id} has no FP8; use fp16"
-    return f"{device.id} has no peak for {dtype}; add {' or '.join(names)} to its device file"
 
 
 def peaks(works: WorkTable, device: Device) -> Floats:

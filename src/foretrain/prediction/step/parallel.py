@@ -145,17 +145,28 @@ def parallel_step(
     executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment
 ) -> ParallelStep:
     """The step of `executed` (one micro-batch of one replica) on the devices of a layout."""
+    whole = _divided(executed, layout, micro_batches, at)
+    step = at.model.priced(whole.graph, at.device)
+    times = with_launched_exchanges(call_times(step), whole, step)
+    times = replication(layout).call_times(times, whole, layout)
+    return compose_step(whole, step, _with_sharded_update(times, whole, layout, at), layout, at)
+
+
+def replicated_program(
+    executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment
+) -> Program:
+    """The program of the only stage of a layout, as `parallel_step` composes it: what memory depends on."""
+    return replication(layout).replicate(_divided(executed, layout, micro_batches, at), layout)
+
+
+def _divided(executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment) -> Program:
     if layout.devices > 1 and not at.model.knows_operators:
         raise InvalidRequest(
             f"this cost model predicts whole steps on one device only, not on {layout.devices} devices; use "
             "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
             "placements"
         )
-    whole = replace(_divide(executed, _model_parallel(layout)), micro_batches=micro_batches)
-    step = at.model.priced(whole.graph, at.device)
-    times = with_launched_exchanges(call_times(step), whole, step)
-    times = replication(layout).call_times(times, whole, layout)
-    return compose_step(whole, step, _with_sharded_update(times, whole, layout, at), layout, at)
+    return replace(_divide(executed, _model_parallel(layout)), micro_batches=micro_batches)
 
 
 @lru_cache(maxsize=_PROGRAMS_KEPT)

@@ -88,7 +88,7 @@ def _models() -> Iterable[str]:
 
 
 def _optimizers() -> Iterable[str]:
-    from foretrain.workloads.tracing.optimizers import OPTIMIZERS
+    from foretrain.workloads.options import OPTIMIZERS
 
     return OPTIMIZERS
 

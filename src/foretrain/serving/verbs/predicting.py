@@ -5,7 +5,8 @@ Also the nouns of the core that a request describes (`workload`, `scenario`, `co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
     from foretrain.prediction.scenario import Scenario
     from foretrain.serving.requests import Request
     from foretrain.serving.requests.listing import LinksRequest
-    from foretrain.serving.requests.planning import ScalingRequest
+    from foretrain.serving.requests.planning import PlanRequest, ScalingRequest
     from foretrain.serving.requests.predicting import FitRequest, PredictRequest, TraceRequest
     from foretrain.serving.requests.scheduling import PredictedJob
     from foretrain.workloads.options import ModelOption
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
+
+A = TypeVar("A")
 
 
 def trace(
@@ -73,7 +76,7 @@ def predict(
     length, running = _job(request)
     asked = scenario(request, progress, source)
     progress("predicting the step")
-    return predict_job(asked, length, running)
+    return with_configuration(predict_job(asked, length, running), request)
 
 
 def fit(
@@ -87,16 +90,17 @@ def fit(
     """
     from foretrain.facts.hardware import cluster, with_topology
     from foretrain.prediction.predict import fit as core
-    from foretrain.prediction.scenario import Scenario, refuse_unread_links
+    from foretrain.prediction.scenario import Scenario, refuse_before_reading
+    from foretrain.workloads.requests import precision_of
 
     machines = with_topology(cluster(request.on), topology(request))
     parallelism = part(Parallelism, request)
-    if machines.is_homogeneous:
-        refuse_unread_links(machines.groups[0], parallelism)
+    refuse_before_reading(machines, parallelism, precision_of(request))
     progress("reading the model")
     trained = workload(request, source)
     progress("simulating memory")
-    return core(Scenario(workload=trained, cluster=machines, parallelism=parallelism))
+    asked = Scenario(workload=trained, cluster=machines, parallelism=parallelism)
+    return with_configuration(core(asked), request)
 
 
 def scenario(
@@ -104,19 +108,27 @@ def scenario(
 ) -> Scenario:
     """The training step that a request asks for."""
     from foretrain.facts.hardware import cluster, with_power_limit, with_topology
-    from foretrain.prediction.scenario import Scenario
+    from foretrain.prediction.scenario import Scenario, refuse_before_reading
+    from foretrain.workloads.requests import precision_of
 
     joined = with_topology(cluster(request.on), topology(request))
     machines, model = with_power_limit(joined, request.power_limit), cost_model(request)
+    parallelism, loading = part(Parallelism, request), part(InputOptions, request)
+    refuse_before_reading(machines, parallelism, precision_of(request))
     progress("reading the model")
-    return Scenario(
-        workload=workload(request, source),
-        cluster=machines,
-        parallelism=part(Parallelism, request),
-        cost_model=model,
-        input=part(InputOptions, request),
-        advice=request.advice,
-    )
+    return Scenario(workload(request, source), machines, parallelism, model, loading, request.advice)
+
+
+def with_configuration(answer: A, request: PredictRequest | FitRequest | PlanRequest) -> A:
+    """The answer, with notes on what was taken from the training configuration of its request."""
+    file = request.from_config
+    if file is None or not hasattr(answer, "configuration"):
+        return answer
+    from foretrain.serving.training_config import report_on
+
+    report = report_on(request, file)
+    changed: Any = answer
+    return cast(A, replace(changed, notes=(*report.notes(), *changed.notes), configuration=report))
 
 
 def topology(request: TopologyOption | ScalingRequest | LinksRequest) -> Topology | None:

@@ -86,15 +86,13 @@ def _consumption(
 
 def _scenario(request: ResourcesRequest, source: ModelSource | None = None) -> Scenario:
     from foretrain.facts.hardware import cluster, with_topology
-    from foretrain.prediction.scenario import Scenario
+    from foretrain.prediction.scenario import Scenario, refuse_before_reading
+    from foretrain.workloads.requests import precision_of
 
-    return Scenario(
-        workload=workload(request, source),
-        cluster=with_topology(cluster(request.on), topology(request)),
-        parallelism=part(Parallelism, request),
-        input=part(InputOptions, request),
-        advice=False,
-    )
+    machines = with_topology(cluster(request.on), topology(request))
+    parallelism, loading = part(Parallelism, request), part(InputOptions, request)
+    refuse_before_reading(machines, parallelism, precision_of(request))
+    return Scenario(workload(request, source), machines, parallelism, input=loading, advice=False)
 
 
 def _changed(request: ResourcesRequest) -> Iterator[tuple[str, ResourcesRequest]]:

@@ -333,7 +333,7 @@ def _job(job: Job) -> Iterator[Block]:
     count = job.interruptions
     interruptions = "no interruption is expected"
     if count >= _HARDLY:
-        interruptions = f"{count:,.2g} interruptions are expected"
+        interruptions = f"{amount(count)} interruptions are expected"
     yield Sentence(f"{_saved(job.saving)}; {interruptions}.")
     if job.uncertainty:
         yield Table(
@@ -450,7 +450,7 @@ def _scaling_row(point: ScalingPoint) -> Row:
         f"{point.global_batch:,}",
         format_duration(point.step_seconds),
         f"{point.samples_per_second:,.0f}",
-        percent(point.efficiency),
+        percent(point.efficiency) if point.fits else "",
         "yes" if point.fits else "no",
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from foretrain.serving.views.blocks import (
@@ -120,7 +121,7 @@ def _blocks(prediction: JobPrediction, title: str) -> Iterator[Block]:
     if prediction.epoch is not None:
         yield _epoch(prediction.epoch)
     if prediction.job is not None:
-        yield from job_blocks(prediction.job)
+        yield from job_blocks(prediction.job, prediction.usd_per_million_tokens)
     yield from _memory_lines(prediction.memory, prediction.fullest_device)
     yield from _bottleneck(prediction.bottleneck, device(prediction.pacing_device))
     yield notes(prediction.notes)
@@ -300,25 +301,34 @@ def _step_parts(step: StepAnswer) -> Iterator[Block]:
     """The parts of a step, longest first."""
     total = step.seconds.p50
     listed = [part for part in step.parts if part.seconds >= _SMALLEST_SHARE * total][:_MOST_PARTS]
-    rows = [_part_row(part, f"{part.seconds / total:.1%}") for part in listed]
+    hidden = [part for part in step.hidden_parts if part.seconds >= _SMALLEST_SHARE * total][:_MOST_PARTS]
+    usual = _usual_source([*listed, *hidden])
+    rows = [_part_row(part, f"{part.seconds / total:.1%}", usual) for part in listed]
     rest = total - sum(part.seconds for part in listed)
     if len(listed) < len(step.parts):
         others = f"{len(step.parts) - len(listed)} others"
         rows.append((others, format_duration(rest), f"{rest / total:.1%}", ""))
-    hidden = [part for part in step.hidden_parts if part.seconds >= _SMALLEST_SHARE * total]
-    rows += [_part_row(part, "overlapped") for part in hidden[:_MOST_PARTS]]
+    rows += [_part_row(part, "overlapped", usual) for part in hidden]
+    columns = [
+        Column("time of"), Column("time", right=True), Column("share", right=True),
+        Column("by", least=20, expendable=1),
+    ]  # fmt: skip
+    is_mixed = any(by for *_, by in rows)
     yield Break()
-    yield Table(
-        [
-            Column("time of"), Column("time", right=True), Column("share", right=True),
-            Column("by", least=20, expendable=1),
-        ],
-        rows,
-    )  # fmt: skip
+    yield Table(columns, rows) if is_mixed else Table(columns[:-1], [row[:-1] for row in rows])
+    if usual:
+        yield Sentence(f"By {usual}{' where no other is named' if is_mixed else ''}")
 
 
-def _part_row(part: StepPart, share: str) -> tuple[str, ...]:
-    return part.name, format_duration(part.seconds), share, part.source
+def _usual_source(parts: Sequence[StepPart]) -> str:
+    """The source of most rows, for one line under them; "" where none has two."""
+    ((source, rows),) = Counter(part.source for part in parts).most_common(1) or [("", 0)]
+    return source if rows > 1 else ""
+
+
+def _part_row(part: StepPart, share: str, usual: str) -> tuple[str, ...]:
+    source = "" if part.source == usual else part.source
+    return part.name, format_duration(part.seconds), share, source
 
 
 def _memory(memory: MemoryAnswer) -> Iterator[Block]:
@@ -492,15 +502,15 @@ def _scaling_row(point: ScalingPoint) -> tuple[str, ...]:
         str(point.global_batch),
         format_duration(point.step_seconds),
         f"{point.samples_per_second:,.1f}" if point.fits else "does not fit",
-        f"{point.efficiency:.0%}",
-        bar,
+        f"{point.efficiency:.0%}" if point.fits else "",
+        bar if point.fits else "",
     )
 
 
 # ---------------------------------------------------------------- the whole job
 
 
-def job_blocks(job: Job) -> Iterator[Block]:
+def job_blocks(job: Job, usd_per_million_tokens: float | None = None) -> Iterator[Block]:
     """The answer: time, money, energy, and what is least certain about them."""
     seconds, count = job.seconds, job.steps_interval
     doubt = "" if count.p10 == count.p90 else f" (80 % between {count.p10:,.0f} and {count.p90:,.0f})"
@@ -511,6 +521,7 @@ def job_blocks(job: Job) -> Iterator[Block]:
     )
     figures = [
         Figure("cost", _cost(job)),
+        *_of_tokens(usd_per_million_tokens),
         Figure("energy", _energy(job)),
         Figure("checkpoints", _saving(job)),
     ]
@@ -523,6 +534,11 @@ def job_blocks(job: Job) -> Iterator[Block]:
         figures.append(Figure("least certain", widest.source, moves))
     yield Figures(figures)
     yield notes(job.notes, indent=1)
+
+
+def _of_tokens(usd_per_million: float | None) -> Iterator[Figure]:
+    if usd_per_million is not None:
+        yield Figure("tokens", f"{format_money(usd_per_million)} per million")
 
 
 def job_parts(job: Job) -> Iterator[Block]:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _ID_LENGTH = 8
 _MOST_CURVES = 2
 _MOST_POINTS = 2000
+_LARGE = 999.5
+"""From here on numbers have no fraction."""
 
 
 def quantity(value: float | None, unit: str) -> str:
@@ -53,7 +55,7 @@ def quantity(value: float | None, unit: str) -> str:
         return f"{value:.1%}"
     if unit == "Hz":
         return f"{value / 1e6:.0f} MHz"
-    return f"{value:.3g} {unit}"
+    return f"{value:,.0f} {unit}" if value >= _LARGE else f"{value:.3g} {unit}"
 
 
 def _signed(error: float | None) -> str:

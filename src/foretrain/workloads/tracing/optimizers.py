@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foretrain.errors import UnknownName
 from foretrain.workloads.graph import Role
 from foretrain.workloads.options import QUANTISED_BLOCK, QUANTISED_FROM
 from foretrain.workloads.tracing.recorder import Recorder
@@ -192,7 +191,7 @@ class Adafactor(torch.optim.Adafactor):
             super().step(closure)  # type: ignore[no-untyped-call]
 
 
-OPTIMIZERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
+BUILDERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, foreach=True),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True),
     "nesterov": lambda parameters: torch.optim.SGD(
@@ -216,16 +215,14 @@ OPTIMIZERS: Mapping[str, Callable[[Parameters], torch.optim.Optimizer]] = {
     "paged-adamw-8bit": lambda parameters: EightBitOptimizer(parameters, moments=2),
     "paged-lion-8bit": lambda parameters: EightBitOptimizer(parameters, moments=1),
 }
-"""Paged ones keep their state in memory that the driver moves to the host where the device runs short."""
+"""What builds each of `options.OPTIMIZERS`.
+
+Paged ones keep their state in memory that the driver moves to the host where the device runs short."""
 
 
 def optimizer(name: str, parameters: Parameters) -> torch.optim.Optimizer:
     """The optimizer called `name` over `parameters`."""
-    try:
-        build = OPTIMIZERS[name]
-    except KeyError:
-        raise UnknownName("optimizer", name, OPTIMIZERS, f"Known: {', '.join(OPTIMIZERS)}") from None
-    return build(list(parameters))
+    return BUILDERS[name](list(parameters))
 
 
 def cast_floats(value: Any, dtype: torch.dtype) -> Any:

@@ -197,7 +197,7 @@ def _run(
         recorder.phase = Phase.BACKWARD
         if values is not None:
             values.is_paused = True
-        torch.autograd.backward(_scalar(loss))
+        torch.autograd.backward(_scalar(loss, example.loss is not None))
         del loss
     whole_step.own_gradients(module, recorder)
     if optimizer is not None:
@@ -256,11 +256,17 @@ def _graph(
     )
 
 
-def _scalar(loss: Any) -> torch.Tensor:
+def _scalar(loss: Any, has_loss: bool) -> torch.Tensor:
+    """What is differentiated: the loss, which is one number, or the sum of the output of a bare module."""
     if not isinstance(loss, torch.Tensor):
         raise InvalidRequest(
             f"the loss is a {type(loss).__name__}, not a tensor; return (module, inputs, loss function) "
             "with a loss function that turns the model's output into one number"
+        )
+    if loss.numel() != 1 and has_loss:  # PyTorch: "grad can be implicitly created only for scalar outputs"
+        raise InvalidRequest(
+            f"the loss is a tensor of shape {tuple(loss.shape)}, and PyTorch differentiates one number only: "
+            "return its mean (.mean()), as a loss function with `reduction='mean'` does"
         )
     return loss if loss.dim() == 0 else loss.sum()
 
