@@ -57,6 +57,18 @@ def test_options_to_copy_make_it_fit() -> None:
         assert fit("resnet18", **request).memory.fits
 
 
+def test_combined_changes_as_options_make_it_fit() -> None:
+    asked = {"on": "gtx1060-6gb", "batch": 8, "seq_len": 512}
+    answer = fit("gpt2-medium", **asked)
+    combined = [(each, options) for each, options in answer.solutions if "on" not in options]
+    assert combined and all(len(options) == 2 for _, options in combined)
+    for remedy, options in combined:
+        request = {name: value if value != "" else True for name, value in {**asked, **options}.items()}
+        again = fit("gpt2-medium", **request).memory
+        assert again.fits
+        assert again.bytes.p50 == pytest.approx(remedy.bytes, rel=0.02)
+
+
 def test_they_are_printed_as_typed_on_the_command_line() -> None:
     printed = invoke(*TOO_LARGE).stdout
     assert "resnet18 on t4 does not fit at batch 1300" in printed

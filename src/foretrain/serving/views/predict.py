@@ -90,7 +90,7 @@ def _fit_blocks(answer: FitAnswer, title: str) -> Iterator[Block]:
             [(options_text(options), format_bytes(remedy.bytes)) for remedy, options in answer.solutions],
         )
     elif memory.advice:
-        yield Sentence(_nearest(memory), Tone.WARNING)
+        yield Sentence(_nearest(memory, answer.device), Tone.WARNING)
     yield notes(answer.notes)
     yield Break()
     yield _uses(memory)
@@ -253,17 +253,21 @@ def _memory_lines(memory: MemoryAnswer, device: str) -> Iterator[Block]:
     )
     yield Sentence(f"Largest batch that fits: {memory.largest_batch or 'none'}")
     if memory.advice:
-        yield Sentence(_nearest(memory), Tone.WARNING)
+        yield Sentence(_nearest(memory, device), Tone.WARNING)
 
 
-def _nearest(memory: MemoryAnswer) -> str:
+def _nearest(memory: MemoryAnswer, device: str) -> str:
     """What comes closest to the step as it was asked for and fits, or what needs least."""
-    fitting = next((each for each in memory.advice if each.fits), None)
-    if fitting is not None:
-        return f"It would fit with {as_flags(fitting.change)}, which needs {format_bytes(fitting.bytes)}"
+    from foretrain.prediction.advice.remedies import options_of
+
+    fitting = [(each, options_of(each.change, device)) for each in memory.advice if each.fits]
+    if fitting:
+        remedy, options = min(fitting, key=lambda solution: len(solution[1]))
+        change = as_flags(remedy.change) if len(options) == 1 else options_text(options)
+        return f"It would fit with {change}, which needs {format_bytes(remedy.bytes)}"
     least = min(memory.advice, key=lambda each: each.bytes)
     return (
-        f"No single change makes it fit: {as_flags(least.change)} helps most and still needs "
+        f"No change, alone or together, makes it fit: {as_flags(least.change)} helps most and still needs "
         f"{format_bytes(least.bytes)}"
     )
 
