@@ -93,6 +93,7 @@ def _fit_blocks(answer: FitAnswer, title: str) -> Iterator[Block]:
         yield Sentence(_nearest(memory, answer.device), Tone.WARNING)
     yield notes(answer.notes)
     yield Break()
+    yield _moment(memory)
     yield _uses(memory)
 
 
@@ -152,10 +153,10 @@ def training_words(workload: Workload, tokens: int = 0) -> str:
     `tokens` are those of a sample; 0 for models that have none.
     """
     options = workload.options
-    words = [f"Training in {_precision_words(options)}"]
-    if options.forward_only:
-        words[0] = f"Forward pass in {_precision_words(options)}"
-    elif options.optimizer is not None:
+    words = ["Forward pass" if options.forward_only else "Training"]
+    if "precision" not in workload.left_open:  # else it was learned from timings that do not say theirs
+        words[0] += f" in {_precision_words(options)}"
+    if options.optimizer is not None and not options.forward_only:
         words[0] += f" with {options.optimizer}"
     if workload.lora is not None:
         base = "quantised base" if workload.lora.quantised else f"{options.weights} base"
@@ -338,6 +339,7 @@ def _part_row(part: StepPart, share: str, usual: str) -> tuple[str, ...]:
 def _memory(memory: MemoryAnswer) -> Iterator[Block]:
     """The uses of memory, and what would make it fit."""
     yield Break()
+    yield _moment(memory)
     yield _uses(memory)
     if memory.advice:
         yield Break()
@@ -348,6 +350,25 @@ def _memory(memory: MemoryAnswer) -> Iterator[Block]:
                 for remedy in memory.advice
             ],
         )
+
+
+_MOMENTS = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "optimizer": "at the optimizer step",
+}
+
+
+def _moment(memory: MemoryAnswer) -> Sentence:
+    """When memory is fullest, which is what its uses are of, and the peaks of the other phases."""
+    fullest = memory.fullest_phase
+    others = [
+        f"{format_bytes(size)} {_MOMENTS[phase]}"
+        for phase, size in memory.phase_bytes.items()
+        if phase != fullest
+    ]
+    reaches = f"; it reaches {' and '.join(others)}" if others else ""
+    return Sentence(f"Memory is fullest {_MOMENTS[fullest]}{reaches}")
 
 
 def _uses(memory: MemoryAnswer) -> Table:
