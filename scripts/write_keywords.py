@@ -18,7 +18,7 @@ from pathlib import Path
 import foretrain
 from foretrain.decoding import Option, options
 from foretrain.serving.python import MODULE, first_option, takes
-from foretrain.serving.requests import Request
+from foretrain.serving.requests import Request, takes_config
 from foretrain.serving.table import VERBS, VerbEntry, homes
 
 FILE = Path(foretrain.__file__).with_suffix(".pyi")
@@ -120,7 +120,8 @@ def _function(verb: VerbEntry) -> str:
         types = [first.python.removesuffix(" | None"), request]
         types += ["torch.nn.Module"] if takes(verb, "source") else []
         types += ["Sequence[Mapping[str, Any]]"] if takes(verb, "rows") else []
-        is_optional = not first.is_required and not first.kind.many
+        may_be_left_out = not first.is_required or takes_config(verb.request_class)
+        is_optional = may_be_left_out and not first.kind.many
         star = "*" if first.kind.many else ""
         optional = " | None = None" if is_optional else ""
         parameters = [f"{star}{first.name}: {' | '.join(types)}{optional}"]

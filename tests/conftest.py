@@ -13,7 +13,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, settings
 
-from foretrain.facts.devices import devices, measured_devices_dir
+from foretrain.facts.devices import devices, user_devices_dir
 from foretrain.measuring import stopwatch, this_machine
 from foretrain.serving.cli import main
 
@@ -60,7 +60,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced_graphs: Pat
     (home / "graphs").symlink_to(traced_graphs)
     monkeypatch.setenv("FORETRAIN_HOME", str(home))
     yield home
-    if measured_devices_dir().exists():  # devices are read once; forget those of this home
+    if user_devices_dir().exists():  # devices are read once; forget those of this home
         devices.cache_clear()
     shutil.rmtree(home, ignore_errors=True)  # a later test may get a folder of the same name
 

@@ -14,6 +14,7 @@ from foretrain.units import (
     format_money,
     parse_bandwidth,
     parse_bytes,
+    parse_count,
     parse_duration,
     parse_flop,
     parse_money,
@@ -152,3 +153,25 @@ def test_any_text_is_either_read_or_refused(text: str) -> None:
             assert parse(text) >= 0
         except UnitError as error:
             assert "such as" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("15T", 15e12),
+        ("1.4 trillion", 1.4e12),
+        ("300B", 3e11),
+        ("100M tokens", 1e8),
+        ("2,000,000", 2e6),
+        ("1e9", 1e9),
+    ],
+)
+def test_counts_as_people_write_them(text: str, count: float) -> None:
+    assert parse_count(text) == pytest.approx(count)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("3d", 259_200), ("1d12h", 129_600), ("90 min", 5_400), ("1 day 6 hours", 108_000)]
+)
+def test_durations_as_people_write_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds

@@ -34,6 +34,8 @@ from foretrain.facts.hardware import Hardware as Hardware
 from foretrain.facts.offers import Offer as Offer
 from foretrain.facts.offers import OfferQuery as OfferQuery
 from foretrain.facts.offers import search as search_offers
+from foretrain.facts.own_devices import OwnDevice as OwnDevice
+from foretrain.facts.own_offers import OwnOffers as OwnOffers
 from foretrain.facts.price_files import ImportReport as ImportReport
 from foretrain.facts.topology import TopologyAnswer as TopologyAnswer
 from foretrain.jobs.epochs import Epoch as Epoch
@@ -70,8 +72,12 @@ from foretrain.serving.requests.learning import ConvergeRequest as ConvergeReque
 from foretrain.serving.requests.learning import LearnLayersRequest as LearnLayersRequest
 from foretrain.serving.requests.learning import LearnRequest as LearnRequest
 from foretrain.serving.requests.learning import LearnResourcesRequest as LearnResourcesRequest
+from foretrain.serving.requests.listing import AddDeviceRequest as AddDeviceRequest
+from foretrain.serving.requests.listing import AddOffersRequest as AddOffersRequest
 from foretrain.serving.requests.listing import DevicesRequest as DevicesRequest
 from foretrain.serving.requests.listing import ExplainRequest as ExplainRequest
+from foretrain.serving.requests.listing import ForgetDeviceRequest as ForgetDeviceRequest
+from foretrain.serving.requests.listing import ForgetOffersRequest as ForgetOffersRequest
 from foretrain.serving.requests.listing import LinksRequest as LinksRequest
 from foretrain.serving.requests.listing import ModelsRequest as ModelsRequest
 from foretrain.serving.requests.listing import OffersRequest as OffersRequest
@@ -123,6 +129,8 @@ from foretrain.workloads.summary import Trace as Trace
 from foretrain.workloads.workload import Workload as Workload
 
 __all__ = [
+    "AddDeviceRequest",
+    "AddOffersRequest",
     "Answer",
     "BackendFailed",
     "CalibrateRequest",
@@ -151,6 +159,8 @@ __all__ = [
     "FitAnswer",
     "FitRequest",
     "ForetrainError",
+    "ForgetDeviceRequest",
+    "ForgetOffersRequest",
     "Frontier",
     "GpuLearned",
     "Guide",
@@ -185,6 +195,8 @@ __all__ = [
     "OfferQuery",
     "OffersRequest",
     "Outcome",
+    "OwnDevice",
+    "OwnOffers",
     "PairAnswer",
     "PairRequest",
     "Part",
@@ -225,6 +237,8 @@ __all__ = [
     "ValidateRequest",
     "Workload",
     "__version__",
+    "add_device",
+    "add_offers",
     "calibrate",
     "campaign",
     "compare_runs",
@@ -237,6 +251,8 @@ __all__ = [
     "export_runs",
     "fit",
     "forget_calibration",
+    "forget_device",
+    "forget_offers",
     "guide",
     "import_calibration",
     "import_runs",
@@ -272,6 +288,13 @@ __all__ = [
     "validate",
 ]
 __version__: str
+
+class _ConfigOptionKeywords(TypedDict, total=False):
+    """The training configuration whose entries are the defaults of a request."""
+
+    from_config: str | Path | None
+    """Training configuration to take model and options from: Hugging Face TrainingArguments, axolotl,
+    torchtitan, Megatron-LM, DeepSpeed or accelerate. Given options take precedence."""
 
 class _BatchOptionKeywords(TypedDict, total=False):
     """The batch of each device."""
@@ -457,7 +480,7 @@ class _LogContextKeywords(TypedDict, total=False):
     """Folder with logs of earlier runs of the same task and metric."""
 
 class _LengthOptionsKeywords(_LogContextKeywords, total=False):
-    """The length of a job, given by at most one of `steps`, `epochs` and `log`."""
+    """The length of a job, given by at most one of `steps`, `epochs`, `tokens` and `log`."""
 
     samples: int | None
     """Samples per epoch."""
@@ -465,6 +488,8 @@ class _LengthOptionsKeywords(_LogContextKeywords, total=False):
     """Number of epochs; requires `samples`."""
     steps: int | None
     """Number of training steps."""
+    tokens: float | str | None
+    """Number of tokens to train on, e.g. 15T, 300B or 100M."""
     target: str | None
     """Train until METRIC reaches VALUE, extrapolated from `log`."""
     log: str | Path | None
@@ -507,6 +532,7 @@ class _BillingOptionsKeywords(TypedDict, total=False):
     """Where the job runs: cloud region, country or US state."""
 
 class _PredictRequestKeywords(
+    _ConfigOptionKeywords,
     _WorkloadRequestKeywords,
     _HardwareOptionKeywords,
     _TopologyOptionKeywords,
@@ -526,6 +552,7 @@ class _PredictRequestKeywords(
     """Search for changes that make the step faster."""
 
 class _FitRequestKeywords(
+    _ConfigOptionKeywords,
     _WorkloadRequestKeywords,
     _HardwareOptionKeywords,
     _TopologyOptionKeywords,
@@ -573,6 +600,7 @@ class _OwningOptionsKeywords(TypedDict, total=False):
     """Electricity price for owned machines."""
 
 class _PlanRequestKeywords(
+    _ConfigOptionKeywords,
     _BatchLimitsKeywords,
     _TrainingOptionsKeywords,
     _LimitsKeywords,
@@ -849,6 +877,12 @@ class _DevicesRequestKeywords(TypedDict, total=False):
     measure_here: bool
     """Measure this machine's CPU and add it as the device `here`."""
 
+class _AddDeviceRequestKeywords(TypedDict, total=False):
+    """A device of your own."""
+
+class _ForgetDeviceRequestKeywords(TypedDict, total=False):
+    """A device you added."""
+
 class _ModelsRequestKeywords(TypedDict, total=False):
     """Which models can be trained."""
 
@@ -892,6 +926,12 @@ class _OffersRequestKeywords(TypedDict, total=False):
     """Import a newer price file (CSV in SkyPilot's layout)."""
     as_of: str | None
     """Date of that file, if its name has none."""
+
+class _AddOffersRequestKeywords(TypedDict, total=False):
+    """Prices of your own."""
+
+class _ForgetOffersRequestKeywords(TypedDict, total=False):
+    """Prices you added."""
 
 class _GuideRequestKeywords(_TrainingOptionsKeywords, total=False):
     """Networks by hardware by batch size."""
@@ -1077,7 +1117,7 @@ class _ValidateRequestKeywords(_QueryFieldsKeywords, total=False):
     """Which runs are compared with predictions."""
 
 def predict(
-    model: str | PredictRequest | torch.nn.Module,
+    model: str | PredictRequest | torch.nn.Module | None = None,
     *,
     inputs: Any = None,
     loss: Any = None,
@@ -1100,7 +1140,7 @@ def predict(
     """
 
 def fit(
-    model: str | FitRequest | torch.nn.Module,
+    model: str | FitRequest | torch.nn.Module | None = None,
     *,
     inputs: Any = None,
     loss: Any = None,
@@ -1114,7 +1154,7 @@ def fit(
     """
 
 def plan(
-    model: str | PlanRequest | torch.nn.Module,
+    model: str | PlanRequest | torch.nn.Module | None = None,
     *,
     inputs: Any = None,
     loss: Any = None,
@@ -1324,6 +1364,28 @@ def list_devices(
     ['t4']
     """
 
+def add_device(
+    file: str | Path | AddDeviceRequest, **options: Unpack[_AddDeviceRequestKeywords]
+) -> OwnDevice:
+    """Check a device `file` of your own and keep it: it is then a device like the others.
+
+    >>> ft.add_device("docs/examples/lab_x1.toml").done
+    'added'
+    >>> ft.predict("resnet50", on="lab-x1", batch=64).cluster.groups[0].device.is_own
+    True
+    """
+
+def forget_device(
+    name: str | ForgetDeviceRequest, **options: Unpack[_ForgetDeviceRequestKeywords]
+) -> OwnDevice:
+    """Remove the device of this `name`, which you added.
+
+    >>> ft.add_device("docs/examples/lab_x1.toml").done
+    'added'
+    >>> ft.forget_device("lab-x1").done
+    'forgotten'
+    """
+
 def list_models(request: ModelsRequest | None = None, **options: Unpack[_ModelsRequestKeywords]) -> ModelList:
     """The models of the zoo, and what else can be given as a model.
 
@@ -1347,6 +1409,28 @@ def list_offers(
 
     >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
     3
+    """
+
+def add_offers(
+    file: str | Path | AddOffersRequest, **options: Unpack[_AddOffersRequestKeywords]
+) -> OwnOffers:
+    """Check a `file` of your own prices and keep them: plans consider them like those of clouds.
+
+    >>> [offer.instance for offer in ft.add_offers("docs/examples/lab_offers.csv").offers]
+    ['a100-8', 'h100-8']
+    >>> ft.list_offers(cloud="lab").offers[0].usd_per_hour
+    9.5
+    """
+
+def forget_offers(
+    name: str | ForgetOffersRequest, **options: Unpack[_ForgetOffersRequestKeywords]
+) -> OwnOffers:
+    """Remove the offers of this `name` (a provider, or PROVIDER:INSTANCE), which you added.
+
+    >>> len(ft.add_offers("docs/examples/lab_offers.csv").offers)
+    2
+    >>> len(ft.forget_offers("lab").offers)
+    2
     """
 
 def guide(*models: str | Sequence[str] | GuideRequest, **options: Unpack[_GuideRequestKeywords]) -> Guide:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName, nearest
-from foretrain.units import UnitError, parse_bandwidth, parse_duration, parse_money
+from foretrain.units import UnitError, parse_bandwidth, parse_count, parse_duration, parse_money
 
 T = TypeVar("T")
 
@@ -215,6 +215,7 @@ DURATION = replace(
 )
 SECONDS = _quantity("SECONDS", "seconds, or a duration such as 90s, 12h30m or 1.5d", parse_duration)
 MONEY = _quantity("USD", "an amount of money such as 200usd, $1,500 or 8k$", parse_money)
+COUNT = _quantity("COUNT", "a count such as 15T, 300B, 100M or 1e9", parse_count)
 BANDWIDTH = _quantity("RATE", "a bandwidth such as 100Gbit/s or 900GB/s", parse_bandwidth)
 
 

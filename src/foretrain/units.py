@@ -30,6 +30,10 @@ _BYTES = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
     "kbit": KBIT, "mbit": MBIT, "gbit": GBIT,
 }  # fmt: skip
+_COUNTS = {
+    "k": KILO, "thousand": KILO, "m": MEGA, "million": MEGA, "b": GIGA, "bn": GIGA, "billion": GIGA,
+    "t": TERA, "trillion": TERA,
+}  # fmt: skip
 _PREFIX = {"": 1.0, "k": KILO, "m": MEGA, "g": GIGA, "t": TERA, "p": PETA, "e": EXA}
 
 
@@ -84,6 +88,12 @@ def parse_money(text: str) -> float:
     compact = text.strip().lower().removeprefix("$")
     compact = re.sub(r"\s*(usd|\$|dollars?)$", "", compact)
     return _parse_scaled(compact, _PREFIX, "an amount of money such as 200usd, $1,500 or 8k$")
+
+
+def parse_count(text: str) -> float:
+    """A number of things in `15T`, `1.4 trillion`, `300B`, `100M`, `2,000,000` or `1e9`."""
+    compact = re.sub(r"\s*tokens?$", "", text.strip().lower())
+    return _parse_scaled(compact, _COUNTS, "a count such as 15T, 300B, 100M or 1e9")
 
 
 def format_duration(seconds: float) -> str:

@@ -380,7 +380,7 @@ def shipped_from(data: Path, provider: str, monkeypatch: pytest.MonkeyPatch) -> 
     (folder / "provider.toml").write_text(provider)
     (folder / "offers_2027.csv").write_text(",".join(offers_module.OFFER_COLUMNS) + "\nm,t4,t4,2,,,r,1.5,\n")
     monkeypatch.setattr(providers_module, "data_root", lambda: data)
-    monkeypatch.setattr(offers_module, "providers", providers_module.providers.__wrapped__)
+    monkeypatch.setattr(offers_module, "shipped_providers", providers_module.shipped_providers.__wrapped__)
     return shipped_offers.__wrapped__()
 
 

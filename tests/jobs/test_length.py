@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.planned import workload
 
 from foretrain.convergence import forecast
 from foretrain.convergence.forecast import converge
@@ -15,12 +16,13 @@ from foretrain.estimates import Quantiles
 from foretrain.jobs.job import Steps
 from foretrain.jobs.length import KnownLength, Length, length_of, length_to_target
 from foretrain.jobs.options import LengthOptions, parse_batch_point
+from foretrain.workloads.workload import Workload
 
 POINTS = ((256, 40.0), (1024, 44.0), (4096, 60.0), (8192, 80.0))
 
 
-def steps_of(request: LengthOptions, global_batch: int) -> Steps | None:
-    length = length_of(request)
+def steps_of(request: LengthOptions, global_batch: int, of: Workload | None = None) -> Steps | None:
+    length = length_of(request, of)
     return None if length is None else length.steps_at(global_batch)
 
 
@@ -41,6 +43,22 @@ def test_steps_and_epochs_by_hand() -> None:
     assert by_epochs is not None
     assert by_epochs.quantiles.p10 == by_epochs.quantiles.p90 == 80
     assert steps_of(LengthOptions(samples=1000), 32) is None
+
+
+def test_tokens_by_hand() -> None:
+    """A sample of bert-tiny has 128 tokens: 1.28 million tokens are 10,000 samples, 313 steps of 32."""
+    text = workload("bert-tiny")
+    steps = steps_of(LengthOptions(tokens=1_280_000), 32, text)
+    assert steps is not None
+    assert steps.quantiles.p50 == 313
+    assert steps.source == "tokens as given"
+
+
+def test_tokens_are_no_length_for_models_without_tokens() -> None:
+    with pytest.raises(InvalidRequest, match="mnist-cnn has none: give `steps`"):
+        steps_of(LengthOptions(tokens=1e9), 32, workload("mnist-cnn"))
+    with pytest.raises(InvalidRequest, match="once"):
+        LengthOptions(tokens=1e9, steps=10)
 
 
 def test_steps_until_a_target(tmp_path: Path) -> None:

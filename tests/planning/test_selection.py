@@ -129,3 +129,25 @@ def test_limits_are_there_or_not() -> None:
     assert not Limits().any
     assert Limits(budget=1.0).any and Limits(deadline=1.0).any
     assert (Limits().most_seconds, Limits().most_usd) == (math.inf, math.inf)
+
+
+def test_a_plan_that_may_run_out_of_memory_is_chosen_only_where_no_other_keeps_the_limits() -> None:
+    """The cheapest and fastest plan has a 39 % chance to run out of memory: with even odds it would do."""
+    seconds, usd = [around(10.0), around(12.0), around(14.0)], [around(1.0), around(2.0), around(3.0)]
+    fitting, safe = [0.61, 1.0, 1.0], [False, True, True]
+    for within in (Limits(), Limits(deadline=100.0), Limits(budget=100.0)):
+        choice = select(numbers(seconds, usd, fitting, safe=safe), within)
+        assert choice.chosen == 1
+        assert choice.next_best == (2,)
+        assert choice.both[0] == pytest.approx(0.61, abs=0.01)
+    seconds[0] = around(10.0, above=1.0)
+    only = select(numbers(seconds, usd, fitting, safe=safe), Limits(deadline=10.5))
+    assert only.chosen == 0, "no other is in time"
+
+
+def test_the_next_best_follow_the_rule_of_the_choice() -> None:
+    seconds, usd = [around(t) for t in (1.0, 2.0, 4.0, 8.0)], [around(u) for u in (9.0, 4.0, 3.0, 1.0)]
+    by_cost = select(numbers(seconds, usd), Limits(deadline=100.0))
+    by_time = select(numbers(seconds, usd), Limits(budget=100.0))
+    assert (by_cost.chosen, *by_cost.next_best) == (3, 2, 1)
+    assert (by_time.chosen, *by_time.next_best) == (0, 1, 2)

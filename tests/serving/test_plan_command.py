@@ -19,14 +19,14 @@ JOB = ("plan", "mnist-cnn", "--samples", "60000", "--epochs", "200000")
 FEW = (*JOB, "--gpu", "t4,a10g", "--cloud", "aws", "--max-gpus", "8")
 KEYS = {
     "model", "limits", "meets_limits", "chosen", "reported", "front", "cheapest", "fastest", "knee", "plans",
-    "job", "two_phases", "job_stream", "excluded", "considered", "notes",
+    "job", "two_phases", "job_stream", "excluded", "considered", "notes", "rule", "next_best",
 }  # fmt: skip
 PLAN_KEYS = {
     "hardware", "provider", "instance", "region", "device", "machines", "gpus", "spot", "usd_per_hour",
     "price_as_of", "strategy", "batch", "micro_batches", "global_batch", "checkpoint_activations", "steps",
     "precision", "weights", "out_of_memory_probability",
     "step_seconds", "memory_bytes", "knowledge", "knowledge_class", "seconds", "usd", "kwh", "co2_kg",
-    "probability", "verdict", "beaten_by", "excess_seconds", "excess_usd",
+    "probability", "risk", "usd_per_million_tokens", "verdict", "beaten_by", "excess_seconds", "excess_usd",
 }  # fmt: skip
 
 
@@ -47,6 +47,10 @@ def test_json_has_stable_keys(predicted: Callable[..., dict[str, Any]]) -> None:
     assert {frozenset(each) for each in plans} == {frozenset(PLAN_KEYS)}
     for each in plans:
         assert set(each["probability"]) == {"deadline", "budget", "both"}
+        assert set(each["risk"]) == {"deadline", "budget", "memory", "unknown"}
+        assert all(0 <= risk <= 1 for risk in each["risk"].values())
+        works = (1 - each["risk"]["memory"]) * (1 - each["risk"]["unknown"])
+        assert each["probability"]["deadline"] == pytest.approx(works * (1 - each["risk"]["deadline"]))
         assert each["gpus"] <= 8
         for name in ("seconds", "usd", "step_seconds"):
             assert set(each[name]) == {"p10", "p50", "p90"}
@@ -58,7 +62,7 @@ def test_json_has_stable_keys(predicted: Callable[..., dict[str, Any]]) -> None:
     )
     assert [each["verdict"] == "on the front" for each in plans].count(True) <= len(found["front"])
     assert found["job"]["seconds"] == plans[found["reported"]]["seconds"]
-    assert set(found["excluded"][0]) == {"reason", "count", "examples"}
+    assert set(found["excluded"][0]) == {"reason", "count", "examples", "is_partly"}
     assert set(found["two_phases"]) == {
         "switch_share", "flattens_at_share", "seconds", "usd", "hand_over_usd", "saved_usd", "saved_seconds",
         "phases", "note",
@@ -79,7 +83,8 @@ def test_text_says_what_to_rent_first_then_the_front_then_the_job(run_here: Run)
     for start in (
         "Nothing is both faster and cheaper than these (", "  cheapest within deadline: ",
         "  fastest within deadline: ", "  best of both (knee): ", "In two phases: the first ", "Job of ",
-        "start-up ", "Excluded: ", "Note: the same epochs are counted at every batch size",
+        "start-up ", "Limited: ", "  It is the cheapest plan within the deadline; next are ",
+        "Note: the same epochs are counted at every batch size",
     ):  # fmt: skip
         assert any(line.startswith(start) for line in lines), start
     assert re.search(r"^\d[\d,]* combinations of machines", run.stdout, flags=re.MULTILINE)
@@ -270,3 +275,26 @@ def test_machines_that_a_topology_cannot_describe_are_excluded(
     found = predicted(*FEW, "--topology", str(PAIRS))
     assert any("by 4 NVLinks, and a10g has none" in each["reason"] for each in found["excluded"])
     assert {each["gpus"] for each in found["plans"] if each["device"] == "a10g"} <= {1}
+
+
+def test_a_length_in_tokens_and_its_price(predicted: Callable[..., dict[str, Any]]) -> None:
+    """100 million tokens in samples of 128 and steps of 256 samples are 3,052 steps."""
+    found = predicted(
+        *("plan", "bert-tiny", "--tokens", "100M", "--global-batch", "256", "--gpu", "t4", "--cloud", "aws"),
+        *("--max-gpus", "1"),
+    )
+    each = found["plans"][found["reported"]]
+    assert each["steps"] == 3052
+    assert each["usd_per_million_tokens"] == pytest.approx(each["usd"]["p50"] / (3052 * 256 * 128 / 1e6))
+
+
+def test_a_model_without_tokens_has_no_length_in_tokens(run_here: Run) -> None:
+    refused = run_here("plan", "mnist-cnn", "--tokens", "1B", "--global-batch", "64", "--gpu", "t4")
+    assert refused.returncode == 2
+    assert "mnist-cnn has none: give --steps, or --epochs with --samples" in refused.stderr
+
+
+def test_a_negative_deadline_is_refused(run_here: Run) -> None:
+    refused = run_here(*FEW, "--deadline=-3h")
+    assert refused.returncode == 2
+    assert "negative" in refused.stderr

@@ -22,7 +22,9 @@ from foretrain.serving.verbs.predicting import workload
 from foretrain.workloads.requests import workload_of
 
 REQUESTS = tuple({verb.request: verb.request_class for verb in VERBS.values()}.values())
+CONFIG = Path(__file__).parents[2] / "docs" / "examples" / "configs" / "deepspeed.json"
 EVERYTHING = {
+    "from_config": str(CONFIG),
     "on": "t4:2", "batch": 4, "global_batch": 8, "micro_batches": 2, "seq_len": 128, "image_size": 32,
     "precision": "bf16", "optimizer": "sgd", "attention": "flash", "channels_last": True, "compile": True,
     "cuda_graphs": True, "checkpoint_activations": True,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from foretrain.errors import InvalidRequest, MissingData, UnknownName
-from foretrain.facts.sheets import Fact, FactKind, Sheet, data_root, read_things
+from foretrain.facts.sheets import Fact, FactKind, Sheet, data_root, read_things, read_toml
 from foretrain.facts.user_data import user_data_dir
 from foretrain.registry import Registry, normalise
 
@@ -24,6 +24,7 @@ class Device:
     """One schedulable device. `per` says what counts as one: a whole board, one die of it, a package.
 
     `family` is the name several variants share (`a100`); `aliases` are the names drivers and clouds print.
+    `is_own` says that its sheet is the user's: added, or measured on this machine.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Device:
     per: str
     aliases: tuple[str, ...]
     sheet: Sheet
+    is_own: bool = False
 
     def __hash__(self) -> int:
         return hash(self.id)  # of all facts it would take longer than many results that are kept by device
@@ -110,10 +112,13 @@ class Device:
 @cache
 def devices() -> Registry[Device]:
     """All known devices, by id and alias."""
-    every = (each for folder in _folders() for each in read_things(Device, folder))
+    shipped = [each for folder in (data_root() / "devices").iterdir() for each in read_things(Device, folder)]
     return Registry(
         "device",
-        sorted(every, key=lambda device: (not device.is_gpu, device.vendor != "nvidia", device.id)),
+        sorted(
+            (*shipped, *_own_devices(shipped)),
+            key=lambda device: (not device.is_gpu, device.vendor != "nvidia", device.id),
+        ),
         name=lambda device: device.id,
         aliases=lambda device: device.aliases,
         hint="List them: foretrain devices",
@@ -132,7 +137,19 @@ def device(name: str) -> Device:
             raise MissingData(
                 "this machine's CPU is not measured yet; run `foretrain calibrate --here` (two minutes)"
             )
+        refuse_unmodelled(name)
     return known[name]
+
+
+def refuse_unmodelled(name: str) -> None:
+    """Raise `MissingData` for the name of an accelerator, or of an instance with it, that has no model."""
+    wanted = normalise(name)
+    for entry in read_toml(data_root() / "unmodelled.toml")["accelerators"]:
+        if any(fnmatchcase(wanted, each) for each in entry["names"]):
+            raise MissingData(
+                f"foretrain has no model of {entry['name']} ({name!r}). GPUs with a data sheet: foretrain "
+                "devices; add one of your own: foretrain devices add FILE.toml"
+            )
 
 
 def names_this_machine(name: str) -> bool:
@@ -182,14 +199,16 @@ def list_devices(vendor: str | None = None, generation: str | None = None) -> tu
     return selected
 
 
-def _folders() -> Iterator[Traversable]:
-    """The shipped folders, one per vendor, and the user's own with what was measured on this machine."""
-    yield from (data_root() / "devices").iterdir()
-    own = measured_devices_dir()
-    if own.is_dir():
-        yield own
+def _own_devices(shipped: Iterable[Device]) -> Iterator[Device]:
+    """The user's own devices; a name that a later version of foretrain ships too means the shipped one."""
+    folder = user_devices_dir()
+    taken = {normalise(name) for each in shipped for name in (each.id, *each.aliases)}
+    for own in read_things(Device, folder) if folder.is_dir() else ():
+        if normalise(own.id) not in taken:
+            aliases = tuple(name for name in own.aliases if normalise(name) not in taken)
+            yield replace(own, aliases=aliases, is_own=True)
 
 
-def measured_devices_dir() -> Path:
-    """Where the sheets of devices measured here are kept."""
+def user_devices_dir() -> Path:
+    """Where the user's own sheets are kept: of devices added, and of this machine's CPU if measured."""
     return user_data_dir() / "devices"

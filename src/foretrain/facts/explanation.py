@@ -10,12 +10,12 @@ from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import UnknownName
 from foretrain.facts.datasets import datasets, storages
-from foretrain.facts.devices import devices, family
+from foretrain.facts.devices import devices, family, refuse_unmodelled
 from foretrain.facts.hardware import nodes
 from foretrain.facts.links import links, topologies
 from foretrain.facts.offers import Offer, offers_named
 from foretrain.facts.providers import BillingRule, providers
-from foretrain.facts.sheets import Fact, FactKind, Sheet, Source, quantities, sources
+from foretrain.facts.sheets import Fact, FactKind, Sheet, Source, quantities, source_named, sources
 from foretrain.registry import Registry
 
 
@@ -67,6 +67,7 @@ def explain(name: str) -> Explanation:
         explanation = look(name)
         if explanation is not None:
             return explanation
+    refuse_unmodelled(name)
     known = [
         *devices(),
         *links(),
@@ -84,7 +85,7 @@ def explain(name: str) -> Explanation:
 def _explanation(name: str, kind: str, title: str, sheets: list[Sheet]) -> Explanation:
     statements = tuple(_statement(sheet.subject, fact) for sheet in sheets for fact in sheet)
     cited = tuple(dict.fromkeys(statement.source for statement in statements))
-    return Explanation(name, kind, title, statements, tuple(sources()[id_] for id_ in cited))
+    return Explanation(name, kind, title, statements, tuple(map(source_named, cited)))
 
 
 def _statement(subject: str, fact: Fact) -> Statement:

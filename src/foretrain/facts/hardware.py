@@ -34,7 +34,15 @@ from foretrain.decoding import (
     whole_number,
 )
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName, nearest
-from foretrain.facts.devices import THIS_MACHINE, Device, device, devices, names_this_machine, with_watts
+from foretrain.facts.devices import (
+    THIS_MACHINE,
+    Device,
+    device,
+    devices,
+    names_this_machine,
+    refuse_unmodelled,
+    with_watts,
+)
 from foretrain.facts.links import Link, link
 from foretrain.facts.sheets import Sheet, read_registry
 from foretrain.registry import Registry
@@ -366,6 +374,8 @@ def _counts(text: str) -> tuple[str, int, int]:
         from foretrain.facts.providers import providers
 
         provider = text.partition(":")[0]
+        if provider not in devices():
+            refuse_unmodelled(text.replace(":", "-"))
         near = nearest(provider, providers()) if provider not in devices() else ()
         hint = f"; did you mean the provider {' or '.join(near)}?" if near else ""
         raise InvalidRequest(f"{text!r} is not hardware: write {FORMS}, e.g. h100-sxm:8x4{hint}")

@@ -1,7 +1,8 @@
 """Offers: what a machine with devices costs per hour, where, and since when; and the search among them.
 
 Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_files`) replace the
-shipped current offers of a cloud unless those are newer. Historical offers, of machines that can no longer be
+shipped current offers of a cloud unless those are newer. Offers that a user added (see `own_offers`) stand in
+place of the same machine's. Historical offers, of machines that can no longer be
 rented at that price, are found only when asked for.
 """
 
@@ -12,14 +13,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.facts import devices
-from foretrain.facts.providers import providers
-from foretrain.facts.user_data import user_data_dir
+from foretrain.facts.providers import providers, shipped_providers, user_offers_file
+from foretrain.facts.user_data import read_kept
 from foretrain.registry import normalise
 from foretrain.units import GIB
 
@@ -27,6 +28,8 @@ OFFER_COLUMNS = (
     "instance", "device", "family", "count", "vcpus", "memory_gib", "region",
     "usd_per_hour", "spot_usd_per_hour",
 )  # fmt: skip
+OWN_SOURCE = "user-offers"
+"""The source of offers that the user added."""
 USER_COLUMNS = ("provider", "as_of", "source", *OFFER_COLUMNS)
 
 
@@ -131,6 +134,7 @@ def offers_named(name: str) -> tuple[Offer, ...]:
     of_provider = [offer for offer in all_offers() if offer.provider == provider]
     named = [offer for offer in of_provider if normalise(offer.instance) == normalise(instance)]
     if not named:
+        devices.refuse_unmodelled(instance)
         instances = {offer.instance for offer in of_provider}
         hint = f"List the offers of cloud {provider}: foretrain offers"
         raise UnknownName(f"instance of {provider}", instance, instances, hint)
@@ -145,17 +149,7 @@ def offer_named(name: str) -> Offer:
 
 def all_offers() -> tuple[Offer, ...]:
     """Every offer known, past and present; read once, and again after an import."""
-    file = user_offers_file()
-    try:
-        status = file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return shipped_offers()
-    return _with_imports(file, (status.st_ino, status.st_mtime_ns, status.st_size))
-
-
-def user_offers_file() -> Path:
-    """Where imported prices are kept."""
-    return user_data_dir() / "offers.csv"
+    return read_kept(user_offers_file(), _read_merged) or shipped_offers()
 
 
 @cache
@@ -164,8 +158,17 @@ def shipped_offers() -> tuple[Offer, ...]:
     return tuple(_read_shipped())
 
 
-def imported_offers(file: Path) -> tuple[Offer, ...]:
-    """The offers of a file of imported prices; a malformed one raises `InvalidData`."""
+def kept_offers() -> tuple[Offer, ...]:
+    """The offers that the user imported or added; a malformed file of them raises `InvalidData`."""
+    return read_kept(user_offers_file(), _read_offers) or ()
+
+
+def own_offers() -> tuple[Offer, ...]:
+    """Those that the user added."""
+    return tuple(offer for offer in kept_offers() if offer.source == OWN_SOURCE)
+
+
+def _read_offers(file: Path) -> tuple[Offer, ...]:
     with file.open(encoding="utf-8", newline="") as lines:
         return tuple(_read_imported(lines, file.name))
 
@@ -200,14 +203,25 @@ def is_older(as_of: str, than: str) -> bool:
     return as_of[:precision] < than[:precision]
 
 
-@lru_cache(maxsize=4)
-def _with_imports(file: Path, _stamp: tuple[int, int, int]) -> tuple[Offer, ...]:
-    shipped, imported = shipped_offers(), imported_offers(file)
+def _read_merged(file: Path) -> tuple[Offer, ...]:
+    """Shipped offers, imported ones in place of their clouds', own ones in place of the same machine's."""
+    kept, shipped = _read_offers(file), shipped_offers()
     dates = latest_as_of(shipped)
-    in_force = [offer for offer in imported if not is_older(offer.as_of, dates.get(offer.provider, ""))]
-    replaced = {offer.provider for offer in in_force}
-    kept = (offer for offer in shipped if offer.historical or offer.provider not in replaced)
-    return tuple(sorted((*kept, *in_force), key=lambda offer: (offer.provider, offer.historical)))
+    imported = [
+        offer
+        for offer in kept
+        if offer.source != OWN_SOURCE and not is_older(offer.as_of, dates.get(offer.provider, ""))
+    ]
+    own = [offer for offer in kept if offer.source == OWN_SOURCE]
+    clouds = {offer.provider for offer in imported}
+    machines = {(offer.provider, offer.instance, offer.region) for offer in own}
+    known = (*(each for each in shipped if each.historical or each.provider not in clouds), *imported)
+    others = (
+        each
+        for each in known
+        if each.historical or (each.provider, each.instance, each.region) not in machines
+    )
+    return tuple(sorted((*others, *own), key=lambda offer: (offer.provider, offer.historical)))
 
 
 def contradiction(query: OfferQuery, gpus: Sequence[str] = ()) -> str:
@@ -339,6 +353,7 @@ def _gpu_filter(gpu: str | None, offers: Sequence[Offer]) -> Callable[[Offer], b
         return lambda offer: offer.device == wanted
     known = devices.devices()
     if gpu not in known and not devices.family(gpu):
+        devices.refuse_unmodelled(gpu)
         names = {*families.values(), *offered, *known}
         raise UnknownName("GPU", gpu, names, "List them: foretrain devices")
     meant = {device.id for device in devices.matching(gpu)}
@@ -369,13 +384,13 @@ def _cheapest_regions(offers: Iterable[Offer], spot: bool) -> list[Offer]:
 
 
 def _read_shipped() -> Iterator[Offer]:
-    for provider in providers().values():
+    for provider in shipped_providers():
         for listed in provider.offer_files:
             name = f"providers/{provider.id}/{listed.file}"
             text = (provider.folder / listed.file).read_text(encoding="utf-8")
             given = (listed.as_of, listed.historical, listed.source)
             for number, fields in enumerate(_rows(text.splitlines(), OFFER_COLUMNS, name), start=2):
-                yield _offer(name, number, provider.id, fields, *given)
+                yield offer_of(name, number, provider.id, fields, *given)
 
 
 def _read_imported(lines: Iterable[str], file: str) -> Iterator[Offer]:
@@ -383,7 +398,7 @@ def _read_imported(lines: Iterable[str], file: str) -> Iterator[Offer]:
         if len(fields) != len(USER_COLUMNS):
             raise InvalidData(file, f"{len(fields)} fields where {len(USER_COLUMNS)} are due", row=number)
         provider, as_of, source, *rest = fields
-        yield _offer(file, number, provider, rest, as_of, False, source)
+        yield offer_of(file, number, provider, rest, as_of, False, source)
 
 
 def _rows(lines: Iterable[str], columns: tuple[str, ...], file: str) -> Iterator[list[str]]:
@@ -394,7 +409,7 @@ def _rows(lines: Iterable[str], columns: tuple[str, ...], file: str) -> Iterator
     return rows
 
 
-def _offer(
+def offer_of(
     file: str, row: int, provider: str, fields: Sequence[str], as_of: str, historical: bool, source: str
 ) -> Offer:
     """The offer in the fields of a row; what cannot be one raises `InvalidData` with the row."""

@@ -8,9 +8,7 @@ machine and accelerator separately (see `HostMachine`), where an offer is the su
     price of machine m in region r = price in r of a machine of m's series · vCPUs of m / vCPUs of that one
 
 The same code converts the shipped snapshot (scripts/refresh_offers.py) and what users import. An import reads
-and checks the whole file before anything is written. Imported offers are in one file in the user's data
-directory, replaced in one step, so a reader sees the old prices or the new ones, never a mixture; a lock
-keeps two imports from losing each other's clouds.
+and checks the whole file before anything is written.
 
 Prices too far from the others are left out. A price catalogue gathered by machines holds slips: a misplaced
 decimal point, the price of eight devices filed under one, a leftover. Two rules look for
@@ -32,7 +30,6 @@ outvoting the others. Fewer than three providers make no market, and fewer than 
 from __future__ import annotations
 
 import csv
-import fcntl
 import gzip
 import io
 import math
@@ -40,7 +37,6 @@ import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -51,19 +47,16 @@ from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.facts.devices import device
+from foretrain.facts.kept_offers import change_kept
 from foretrain.facts.offers import (
-    USER_COLUMNS,
+    OWN_SOURCE,
     Offer,
     all_offers,
-    imported_offers,
     is_older,
     latest_as_of,
-    offer_fields,
     shipped_offers,
-    user_offers_file,
 )
 from foretrain.facts.providers import HostMachine, LeftOut, Provider, providers
-from foretrain.facts.user_data import write_atomically
 from foretrain.units import GIB
 
 MARKET_FACTOR = 10.0
@@ -473,7 +466,7 @@ def import_prices(file: Path, as_of: date | None = None) -> ImportReport:
     clouds = {row.cloud for row in rows}
     others = [offer for offer in all_offers() if offer.provider not in clouds]
     converted = convert(rows, dated, "user-import", others)
-    taken = _merge_into_user_file(converted.offers)
+    taken = _merge_into_kept(converted.offers)
     older = {offer.provider for offer in converted.offers} - {offer.provider for offer in taken}
     return ImportReport(
         file=file.name,
@@ -504,41 +497,17 @@ def _date_in_name(file: Path) -> str:
     return whole.isoformat() if day else f"{year}-{month}"
 
 
-def _merge_into_user_file(offers: Sequence[Offer]) -> list[Offer]:
+def _merge_into_kept(offers: Sequence[Offer]) -> list[Offer]:
     """Put offers in place of their clouds' imported ones; returns those that were not too old."""
-    file = user_offers_file()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(file.with_suffix(".lock")):
-            before = imported_offers(file) if file.exists() else ()
-            dates = latest_as_of((*shipped_offers(), *before))
-            taken = [offer for offer in offers if not is_older(offer.as_of, dates.get(offer.provider, ""))]
-            clouds = {offer.provider for offer in taken}
-            kept = (offer for offer in before if offer.provider not in clouds)
-            if taken:
-                _replace_file(file, sorted((*kept, *taken), key=_place))
-    except OSError as error:
-        raise InvalidRequest(
-            f"cannot write {str(file)!r}: {error.strerror}; set FORETRAIN_HOME to a directory of yours"
-        ) from error
+    taken: list[Offer] = []
+
+    def merged(before: tuple[Offer, ...]) -> Iterable[Offer] | None:
+        imported = [offer for offer in before if offer.source != OWN_SOURCE]
+        dates = latest_as_of((*shipped_offers(), *imported))
+        taken.extend(offer for offer in offers if not is_older(offer.as_of, dates.get(offer.provider, "")))
+        clouds = {offer.provider for offer in taken}
+        kept = (offer for offer in before if offer.source == OWN_SOURCE or offer.provider not in clouds)
+        return (*kept, *taken) if taken else None
+
+    change_kept(merged)
     return taken
-
-
-def _place(offer: Offer) -> tuple[str, str, str]:
-    return offer.provider, offer.instance, offer.region
-
-
-def _replace_file(file: Path, offers: Iterable[Offer]) -> None:
-    """Put the offers in place of the file in one step."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(USER_COLUMNS)
-    writer.writerows((offer.provider, offer.as_of, offer.source, *offer_fields(offer)) for offer in offers)
-    write_atomically(file, text.getvalue())
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    with file.open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -18,16 +18,19 @@ Billing: clouds round the time of a rental up to their granularity and charge at
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from foretrain.errors import InvalidData, InvalidRequest
 from foretrain.facts.sheets import FactKind, data_root, read_toml
+from foretrain.facts.user_data import read_kept, user_data_dir
 from foretrain.registry import Registry
 from foretrain.units import HOUR
 
@@ -191,15 +194,47 @@ class Provider:
         return next((rule.terms for rule in fitting if not rule.historical), UNKNOWN_TERMS)
 
 
-@cache
 def providers() -> Registry[Provider]:
-    """All providers, by id."""
+    """All providers, by id; those of the user's own offers too."""
+    kept = read_kept(user_offers_file(), _listed_providers)
+    return _providers(() if kept is None else kept)
+
+
+def user_offers_file() -> Path:
+    """Where imported prices and the user's own offers are kept."""
+    return user_data_dir() / "offers.csv"
+
+
+@lru_cache(maxsize=4)
+def _providers(kept: tuple[str, ...]) -> Registry[Provider]:
+    shipped = shipped_providers()
+    known = {provider.id for provider in shipped}
+    own = (_own_provider(name) for name in kept if name not in known)
     return Registry(
         "cloud",
-        sorted(_read_providers(), key=lambda provider: provider.id),
+        sorted((*shipped, *own), key=lambda provider: provider.id),
         name=lambda provider: provider.id,
         hint="List them: foretrain offers",
     )
+
+
+def _listed_providers(file: Path) -> tuple[str, ...]:
+    """The providers in a file of the user's offers; what is wrong with it is found when offers are read."""
+    with file.open(encoding="utf-8", errors="replace", newline="") as lines:
+        rows = csv.reader(lines)
+        next(rows, None)
+        return tuple(dict.fromkeys(row[0] for row in rows if row and row[0]))
+
+
+def _own_provider(name: str) -> Provider:
+    """A provider that only the user's offers name: the exact time is billed."""
+    return Provider(name, f"{name} (yours)", (), (), (), (), (), None, user_data_dir())
+
+
+@cache
+def shipped_providers() -> tuple[Provider, ...]:
+    """The providers that come with foretrain."""
+    return tuple(sorted(_read_providers(), key=lambda provider: provider.id))
 
 
 def _read_providers() -> Iterator[Provider]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from functools import cache, cached_property, partial
 from importlib import resources
@@ -31,7 +31,8 @@ from foretrain.registry import Registry
 
 T = TypeVar("T")
 Value = float | int | str
-_FACTS = "[[facts]]"
+_FACTS_KEY = "facts"
+_FACTS = f"[[{_FACTS_KEY}]]"
 
 
 class FactKind(StrEnum):
@@ -169,7 +170,9 @@ def quantities() -> Mapping[str, Quantity]:
 
 def _read_facts(text: str, file: str) -> tuple[Fact, ...]:
     """The facts of the `[[facts]]` blocks of a file."""
-    blocks = _parse_toml(text, file).get("facts", [])
+    blocks = _parse_toml(text, file).get(_FACTS_KEY, [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise InvalidData(file, f"facts must be {_FACTS} blocks, each with kind, source and values")
     facts: list[Fact] = []
     stated: set[str] = set()
     for block in blocks:
@@ -197,24 +200,36 @@ def read_things(kind: Callable[..., T], folder: Traversable, texts: Iterable[str
     Each must state its identifying `texts`, by default all fields of `kind` but `aliases` and `sheet`. Facts
     are read when they are used.
     """
-    wanted = tuple(texts) or _identity(kind)
+    wanted = tuple(texts) or identity(kind)
     files = (file for file in folder.iterdir() if file.name.endswith(".toml"))
     for file in sorted(files, key=lambda file: file.name):
-        head, marker, facts = _read_text(file).partition(f"\n{_FACTS}")
-        content = _parse_toml(head, file.name)
-        missing = [key for key in wanted if not isinstance(content.get(key), str)]
-        if missing:
-            raise InvalidData(file.name, f"a file in {folder.name} must say {', '.join(missing)}")
-        if content["id"] + ".toml" != file.name:
-            raise InvalidData(file.name, f"the file is not named after its id, {content['id']!r}")
-        sheet = Sheet(content["id"], partial(_read_facts, f"{_FACTS}{facts}" if marker else "", file.name))
-        yield kind(
-            **{key: content[key] for key in wanted}, aliases=tuple(content.get("aliases", ())), sheet=sheet
-        )
+        thing, _ = read_thing(kind, file, wanted)
+        if f"{thing.id}.toml" != file.name:
+            raise InvalidData(file.name, f"the file is not named after its id, {thing.id!r}")
+        yield thing
 
 
-def _identity(kind: Any) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind) if each.name not in ("aliases", "sheet"))
+def read_thing(kind: Callable[..., T], file: Traversable, texts: Iterable[str]) -> tuple[Any, frozenset[str]]:
+    """What one TOML file describes, and the keys that it has beside the facts."""
+    text = _read_text(file)
+    head, marker, facts = text.partition(f"\n{_FACTS}")
+    content = _parse_toml(head, file.name)
+    missing = [key for key in texts if not isinstance(content.get(key), str)]
+    if missing:
+        raise InvalidData(file.name, f"must state {', '.join(missing)} as text")
+    aliases = content.get("aliases", [])
+    if not isinstance(aliases, list) or not all(isinstance(each, str) for each in aliases):
+        raise InvalidData(file.name, f"aliases = {aliases!r} is no list of texts")
+    stated = text if _FACTS_KEY in content else f"{_FACTS}{facts}" if marker else ""
+    sheet = Sheet(content["id"], partial(_read_facts, stated, file.name))
+    thing = kind(**{key: content[key] for key in texts}, aliases=tuple(aliases), sheet=sheet)
+    return thing, frozenset(content) - {_FACTS_KEY}
+
+
+def identity(kind: Any) -> tuple[str, ...]:
+    """The texts that the file of a thing must state."""
+    texts = (each.name for each in fields(kind) if each.default is MISSING)
+    return tuple(name for name in texts if name not in ("aliases", "sheet"))
 
 
 def read_registry(what: str, kind: type[T], folder: str, hint: str | None = None) -> Registry[T]:
@@ -252,3 +267,9 @@ def sources() -> Registry[Source]:
             "sources.toml", f"a source needs title, locator, retrieved, licence: {error}"
         ) from error
     return Registry("source", listed, name=lambda source: source.id)
+
+
+def source_named(name: str) -> Source:
+    """The source that a fact cites; what is none of the shipped ones is what a user wrote in a file."""
+    own = Source(name, "Stated in a file of yours", "your foretrain data directory", "when added", "yours")
+    return sources().find(name) or own

@@ -53,15 +53,15 @@ def check_file(name: str, file: Path | None) -> None:
 def read_kept(file: Path, read: Callable[[Path], T]) -> T | None:
     """What `read` makes of a file, kept until the file changes; None where there is none."""
     try:
-        changed = file.stat().st_mtime_ns
-    except FileNotFoundError:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    value: T = _read_at(file, changed, read)
+    value: T = _read_at(file, (status.st_ino, status.st_mtime_ns, status.st_size), read)
     return value
 
 
 @lru_cache(maxsize=32)
-def _read_at(file: Path, changed: int, read: Callable[[Path], Any]) -> Any:
+def _read_at(file: Path, changed: tuple[int, int, int], read: Callable[[Path], Any]) -> Any:
     del changed  # part of the cache key: a file that changed is read again
     return read(file)
 

@@ -60,6 +60,12 @@ def largest_batch(workload: Workload, epoch_samples: int | None = None) -> int:
     return tried if epoch_samples is None else min(tried, epoch_samples)
 
 
+def tokens_per_sample(workload: Workload) -> float | None:
+    """Tokens of a sample; None for models without tokens."""
+    graph = small_step(workload)
+    return graph.tokens / graph.samples if graph.tokens else None
+
+
 _FEW, _MANY = 2, 64
 
 

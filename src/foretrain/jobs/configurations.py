@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,7 @@ from foretrain.jobs.step_table import StepTable, on_device, step_table, with_wei
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import (
+    MemoryEstimate,
     chance_to_exceed,
     estimate_memory,
     out_of_memory_probability,
@@ -69,6 +70,8 @@ _WORTH_SHARDING = 0.05
 _NEAR = 1.5
 """Estimated memory within this factor of the capacity is simulated: estimates were off by up to 1.26."""
 _SEVERAL = 2
+SAFE = 0.1
+"""The largest chance of running out of memory that is chosen where there is a choice: p90 of memory fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,11 @@ class RunConfiguration:
     knowledge_class: KnowledgeClass
 
     @property
+    def is_safe(self) -> bool:
+        """Whether the 90th percentile of its memory fits."""
+        return self.out_of_memory_probability <= SAFE
+
+    @property
     def reliability(self) -> float:
         """The probability that the step fits into memory and that its interval means anything."""
         return (1 - self.out_of_memory_probability) * (1 - surprise(self.knowledge_class))
@@ -119,7 +127,8 @@ class RunConfiguration:
 class ConfigurationCandidate:
     """A configuration to compare: seconds of a step and of all steps, and memory of each device.
 
-    `least_bytes` is the least memory it may need. `evaluation` is its full prediction, where there is one.
+    `out_of_memory` is the least chance to run out of memory, exact where it decides whether that is safe.
+    `evaluation` is the full prediction, where there is one.
     """
 
     strategy: str
@@ -129,13 +138,18 @@ class ConfigurationCandidate:
     seconds: float
     training_seconds: float
     memory_bytes: float
-    least_bytes: float
+    out_of_memory: float
     evaluation: Evaluation | None = None
 
     @property
     def global_batch(self) -> int:
         """Samples of a step."""
         return self.micro_batch * self.micro_batches * self.devices
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the 90th percentile of its memory fits."""
+        return self.out_of_memory <= SAFE
 
     @property
     def is_plain(self) -> bool:
@@ -355,7 +369,7 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
     fitting: list[ConfigurationCandidate] = []
     if PLAIN in space.strategies:
         fitting = [each for each in (_fitting(space, hardware, each) for each in plain) if each]
-    best = min((each.training_seconds for each in fitting), default=math.inf)
+    best = min((each.training_seconds for each in fitting if each.is_safe), default=math.inf)
     faster = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
     others: list[tuple[ConfigurationCandidate, ConfigurationSpace]] = []
     for strategy in space.strategies if hardware.devices > 1 else ():
@@ -384,10 +398,12 @@ def _predicted(
             seconds=evaluation.seconds,
             training_seconds=steps * evaluation.seconds,
             memory_bytes=evaluation.memory.bytes,
-            least_bytes=evaluation.memory.least_bytes,
+            out_of_memory=_chance(
+                evaluation.memory, partial(getattr, evaluation, "out_of_memory_probability")
+            ),
             evaluation=evaluation,
         )
-        best = min(best, candidate.training_seconds)
+        best = min(best, candidate.training_seconds) if candidate.is_safe else best
         yield candidate
 
 
@@ -428,8 +444,9 @@ def _candidate(
     stage = ZERO_STAGES.get(strategy, 0)
     memory = space.table.memory.bytes(batch, stage, devices, micro_batches > 1, hardware.device)
     memory += space.table.communicator_bytes(hardware)
+    chance = chance_to_exceed(capacity_bytes(hardware.device), memory)
     return ConfigurationCandidate(
-        strategy, batch, micro_batches, devices, seconds, steps * seconds, memory, memory
+        strategy, batch, micro_batches, devices, seconds, steps * seconds, memory, chance
     )
 
 
@@ -440,8 +457,20 @@ def _fitting(
     share = plain.memory_bytes / capacity_bytes(hardware.device)
     if not 1 / _NEAR < share < _NEAR:
         return plain if share <= 1 else None
-    memory = estimate_memory(*_simulation(space, hardware, plain))
-    return replace(plain, memory_bytes=memory.bytes, least_bytes=memory.least_bytes) if memory.fits else None
+    simulation = _simulation(space, hardware, plain)
+    memory = estimate_memory(*simulation)
+    if not memory.fits:
+        return None
+    chance = _chance(memory, partial(out_of_memory_probability, memory, *simulation))
+    return replace(plain, memory_bytes=memory.bytes, out_of_memory=chance)
+
+
+def _chance(memory: MemoryEstimate, exactly: Callable[[], float]) -> float:
+    """The least chance to run out of memory; exact, which takes simulations, only between safe and not."""
+    least, most = (
+        chance_to_exceed(memory.capacity_bytes, size) for size in (memory.least_bytes, memory.most_bytes)
+    )
+    return exactly() if least <= SAFE < most else least
 
 
 def _simulation(
@@ -457,9 +486,12 @@ def _simulation(
 
 
 def _rank(fitting: Sequence[ConfigurationCandidate]) -> tuple[ConfigurationCandidate, ...]:
-    """By time, but of those about as fast as the fastest the smallest global batch first."""
+    """Safe ones first, by time, but of those about as fast as the fastest the smallest global batch first."""
     if not fitting:
         return ()
+    risky = [each for each in fitting if not each.is_safe]
+    if 0 < len(risky) < len(fitting):
+        return (*_rank([each for each in fitting if each.is_safe]), *_rank(risky))
     limit = min(each.training_seconds for each in fitting) * (1 + _EQUAL)
     equal = [each for each in fitting if each.training_seconds <= limit]
     equal.sort(key=lambda each: (each.global_batch, not each.is_plain, -each.micro_batch))
@@ -472,9 +504,8 @@ def _estimate(
 ) -> RunConfiguration:
     """The configuration of a candidate, with the least probability to run out of memory."""
     steps, rounds = space.steps_at(candidate.global_batch), candidate.micro_batches
-    chance = chance_to_exceed(capacity_bytes(hardware.device), candidate.least_bytes)
     if candidate.evaluation is not None:
-        return configuration_of(candidate.evaluation, steps, chance)
+        return configuration_of(candidate.evaluation, steps, candidate.out_of_memory)
     table, options = space.table, space.table.workload.options
     step = table.replica(candidate.micro_batch, hardware.device)
     loading = table.loading(candidate.micro_batch, hardware).times(rounds)
@@ -491,7 +522,7 @@ def _estimate(
         step_seconds=step.estimate(table.reduction(hardware), rounds, loading, jitter).quantiles,
         forward_seconds=step.forward_seconds(rounds),
         memory_bytes=candidate.memory_bytes,
-        out_of_memory_probability=chance,
+        out_of_memory_probability=candidate.out_of_memory,
         state_bytes=table.state_bytes,
         knowledge=step.step.knowledge,
         knowledge_class=traits_of(step.step.graph, step.step, hardware.device).known,

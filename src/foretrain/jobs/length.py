@@ -22,12 +22,14 @@ import numpy as np
 from foretrain.convergence.batch_size import KIND, penalty_of
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Quantiles
+from foretrain.jobs.batch_limits import tokens_per_sample
 from foretrain.jobs.epochs import CriticalBatch, EpochsByBatch, FittedEpochs, fit_epochs, where_it_flattens
 from foretrain.jobs.job import Steps
 from foretrain.jobs.options import LengthOptions
 
 if TYPE_CHECKING:
     from foretrain.convergence.forecast import Convergence
+    from foretrain.workloads.workload import Workload
 
 
 _CURVE_POINTS = 400
@@ -147,8 +149,11 @@ class FittedLength(Length):
         return None
 
 
-def length_of(request: LengthOptions) -> Length | None:
-    """The length of the job; None if it is not given. Reads and extrapolates the log once."""
+def length_of(request: LengthOptions, workload: Workload | None = None) -> Length | None:
+    """The length of the job; None if it is not given. Reads and extrapolates the log once.
+
+    A length in tokens is that of the samples of a workload.
+    """
     growth: EpochsByBatch | None = None
     if request.epochs_at:
         growth = fit_epochs(request.epochs_at)
@@ -159,6 +164,9 @@ def length_of(request: LengthOptions) -> Length | None:
         return KnownLength(_exactly(request.steps), "steps as given", None, at, growth)
     if request.epochs is not None:
         return KnownLength(_exactly(request.epochs), "epochs as given", request.samples, at, growth)
+    if request.tokens is not None:
+        samples = _samples_of_tokens(request.tokens, workload)
+        return KnownLength(_exactly(1), "tokens as given", samples, at, growth)
     log = request.forecast
     if log is not None:
         from foretrain.convergence.forecast import converge
@@ -167,6 +175,18 @@ def length_of(request: LengthOptions) -> Length | None:
     if isinstance(growth, FittedEpochs) and request.samples is not None:
         return FittedLength(growth, request.samples)
     return None
+
+
+def _samples_of_tokens(tokens: float, workload: Workload | None) -> int:
+    """The samples that have some number of tokens."""
+    each = None if workload is None else tokens_per_sample(workload)
+    if each is None:
+        name = "this job" if workload is None else workload.source.name
+        raise InvalidRequest(
+            f"`tokens` is a length for models of tokens, and {name} has none: give `steps`, or `epochs` with "
+            "`samples`"
+        )
+    return math.ceil(tokens / each)
 
 
 def length_to_target(

@@ -12,6 +12,7 @@ from typing import Any
 from foretrain.convergence.options import LogContext, LogRequest
 from foretrain.decoding import (
     BANDWIDTH,
+    COUNT,
     DURATION,
     FILE,
     MONEY,
@@ -62,7 +63,7 @@ def _read_points(value: Any) -> tuple[BatchPoint, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class LengthOptions(LogContext):
-    """The length of a job, given by at most one of `steps`, `epochs` and `log`.
+    """The length of a job, given by at most one of `steps`, `epochs`, `tokens` and `log`.
 
     `epochs_at` (epochs to target by global batch) may take their place. Together with `steps` or `log` and
     their `reference_batch`, its points only state how epochs grow, as `critical_batch` does.
@@ -71,6 +72,9 @@ class LengthOptions(LogContext):
     samples: int | None = option(whole_number(1), "Samples per epoch.", panel=LENGTH)
     epochs: float | None = option(number(above=0), "Number of epochs; requires `samples`.", panel=LENGTH)
     steps: int | None = option(whole_number(1), "Number of training steps.", panel=LENGTH)
+    tokens: float | None = option(
+        COUNT, "Number of tokens to train on, e.g. 15T, 300B or 100M.", panel=LENGTH, metavar="COUNT"
+    )
     target: str | None = option(
         TEXT,
         "Train until METRIC reaches VALUE, extrapolated from `log`.",
@@ -108,12 +112,15 @@ class LengthOptions(LogContext):
         known = (self.planned_steps, self.schedule, self.history)
         if self.log is None and any(value is not None for value in known):
             raise InvalidRequest("`planned_steps`, `schedule` and `history` need `log` and `target`")
-        given = [name for name in ("steps", "epochs", "log") if getattr(self, name) is not None]
+        given = [name for name in ("steps", "epochs", "tokens", "log") if getattr(self, name) is not None]
+        if self.tokens is not None and not (math.isfinite(self.tokens) and self.tokens >= 1):
+            raise InvalidRequest(f"`tokens` must be at least 1, got {self.tokens:g}")
         if self.steps is not None and self.steps < 1:
             raise InvalidRequest(f"`steps` must be at least 1, got {self.steps}")
         if len(given) > 1 or (self.epochs is not None and self.epochs_at):
             raise InvalidRequest(
-                "give the length of the job once: `steps`, `epochs`, `epochs_at`, or `target` with `log`"
+                "give the length of the job once: `steps`, `epochs`, `tokens`, `epochs_at`, or `target` with "
+                "`log`"
             )
         if self.epochs is not None and not (math.isfinite(self.epochs) and self.epochs > 0):
             raise InvalidRequest(f"`epochs` must be finite and above 0, got {self.epochs:g}")
@@ -152,7 +159,9 @@ class LengthOptions(LogContext):
     @property
     def is_known(self) -> bool:
         """Whether the length of the job is given."""
-        return bool(self.epochs_at) or any(given is not None for given in (self.steps, self.epochs, self.log))
+        return bool(self.epochs_at) or any(
+            given is not None for given in (self.steps, self.epochs, self.tokens, self.log)
+        )
 
     @property
     def forecast(self) -> LogRequest | None:

@@ -11,7 +11,7 @@ from foretrain.jobs.options import JobOptions, LengthOptions
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.predict import predict_as
 from foretrain.prediction.scenario import Scenario
-from foretrain.units import format_duration, format_money
+from foretrain.units import MEGA, format_duration, format_money
 
 if TYPE_CHECKING:  # a step alone needs neither epochs nor jobs
     from foretrain.jobs.epochs import Epoch
@@ -25,9 +25,22 @@ class JobPrediction(Prediction):
     epoch: Epoch | None = None
     job: Job | None = None
 
+    @property
+    def usd_per_million_tokens(self) -> float | None:
+        """The cost of a million tokens of the job; None without tokens, a job or a price."""
+        rate = self.throughput.tokens_per_second
+        if rate is None or self.job is None or self.job.usd is None:
+            return None
+        tokens = self.job.steps * rate * self.step.seconds.p50
+        return self.job.usd.p50 / tokens * MEGA
+
     def to_dict(self) -> dict[str, Any]:
-        """The answer as plain data; `epoch` and `job` where there is one."""
-        more = {"epoch": self.epoch, "job": self.job}
+        """The answer as plain data; `epoch`, `job` and the price of tokens where there is one."""
+        more = {
+            "epoch": self.epoch,
+            "job": self.job,
+            "usd_per_million_tokens": self.usd_per_million_tokens,
+        }
         return {
             **super().to_dict(),
             **{name: encode(value) for name, value in more.items() if value is not None},
@@ -53,7 +66,8 @@ def predict_job(
     if length.is_known:
         from foretrain.jobs.length import length_of
 
-        known = length_of(length)  # before the step: a target or log that is refused should not cost a trace
+        # before the step: a length that is refused should not cost a trace
+        known = length_of(length, scenario.workload)
     prediction = predict_as(JobPrediction, scenario)
     if isinstance(prediction, Infeasible):
         return prediction

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from foretrain.errors import BackendFailed
-from foretrain.facts.devices import THIS_MACHINE, Device, devices, measured_devices_dir
+from foretrain.facts.devices import THIS_MACHINE, Device, devices, user_devices_dir
 from foretrain.facts.topology import driver_matrix
 from foretrain.facts.user_data import write_atomically
 from foretrain.measuring.gpus import GpuReader, open_gpus
@@ -56,7 +56,7 @@ def measure_this_machine(
         fp32_flop_per_second=max(measured.fp32_flop_per_second, flop_per_second),
         memory_bytes_per_second=max(measured.memory_bytes_per_second, memory_bytes_per_second),
     )
-    write_atomically(measured_devices_dir() / f"{THIS_MACHINE}.toml", _as_toml(measurement))
+    write_atomically(user_devices_dir() / f"{THIS_MACHINE}.toml", _as_toml(measurement))
     devices.cache_clear()
     return devices()[THIS_MACHINE]
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from foretrain.answers import Answer
 from foretrain.encoding import encode
-from foretrain.units import format_duration, format_money
+from foretrain.prediction.spread import surprise
+from foretrain.units import MEGA, format_duration, format_money
 
 if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.estimates import Quantiles
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # nouns only: nothing is called here
     from foretrain.planning.selection import Reason
     from foretrain.planning.two_phases.phases import PhasePlan
     from foretrain.prediction.answer import Prediction
+    from foretrain.workloads.training_configs import ConfigReport
     from foretrain.workloads.workload import Workload
 
 
@@ -31,6 +33,7 @@ class Plan:
     """Machines of one offer, the best run configuration on them, and what the whole job takes.
 
     `in_time`, `in_budget` and `both` are probabilities that the job fits into memory and meets the limit.
+    `risks` has the probability of each way to fail by itself.
     `co2_kg` is None where the grid of the place is unknown.
     """
 
@@ -45,6 +48,21 @@ class Plan:
     in_time: float
     in_budget: float
     both: float
+
+    @property
+    def risks(self) -> dict[str, float]:
+        """The chance to miss the deadline, to exceed the budget, to run out of memory, to be a surprise.
+
+        The last: nothing is certain on a device known by its data sheet only.
+        """
+        configuration = self.configuration
+        works = configuration.reliability
+        return {
+            "deadline": max(0.0, 1 - self.in_time / works) if works else 0.0,
+            "budget": max(0.0, 1 - self.in_budget / works) if works else 0.0,
+            "memory": configuration.out_of_memory_probability,
+            "unknown": surprise(configuration.knowledge_class),
+        }
 
     @property
     def machines(self) -> int:
@@ -93,22 +111,34 @@ class Plan:
             "kwh": self.kwh,
             "co2_kg": self.co2_kg,
             "probability": {"deadline": self.in_time, "budget": self.in_budget, "both": self.both},
+            "risk": self.risks,
         }
         return {key: encode(value) for key, value in values.items()}
 
 
+SEVERAL = " × "
+"""Between a number of machines and their name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Machine types that were not planned, and why: `count` of them, with a few of their names."""
+    """Machines that were not planned, and why: `count` of them, with a few of their names.
+
+    `is_partly`: they were planned, but not in all numbers.
+    """
 
     reason: str
     count: int
     examples: tuple[str, ...]
+    is_partly: bool = False
 
     @property
     def machine_types(self) -> str:
-        """`3 machine types`."""
-        return f"{self.count} machine type{'' if self.count == 1 else 's'}"
+        """`3 machine types`, or `3 sets of machines` where their number is what is excluded."""
+        is_set = any(SEVERAL in name for name in self.examples)
+        return f"{self.count} {'set' if is_set else 'machine type'}{'' if self.count == 1 else 's'}" + (
+            " of machines" if is_set else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +182,10 @@ class Frontier(Answer):
 
     `chosen` is the cheapest plan that meets the deadline, else the fastest within the budget, else the knee
     of the front; None if no plan meets the limits. `reported` is the plan that `job` and `prediction` (if
-    requested) describe: `chosen`, or the nearest miss. `considered` counts the combinations of machines,
-    strategy and batch size that were compared. `workload` is what was planned, its precision and weights
-    as far as the request gave them.
+    requested) describe: `chosen`, or the nearest miss. `rule` states how it was chosen; `next_best` follow by
+    the same rule. `considered` counts the combinations of machines, strategy and batch size that were
+    compared. `workload` is what was planned, its precision and weights as far as the request gave
+    them. `tokens_per_sample` is None for models without tokens.
     """
 
     model: str
@@ -176,6 +207,29 @@ class Frontier(Answer):
     excluded: tuple[Exclusion, ...]
     considered: int
     notes: tuple[str, ...]
+    configuration: ConfigReport | None = None
+    next_best: tuple[int, ...] = ()
+    tokens_per_sample: float | None = None
+
+    @property
+    def rule(self) -> str:
+        """How the reported plan was chosen."""
+        if not self.meets_limits:
+            return "the plan most likely to keep the limits"
+        if self.deadline_seconds is not None:
+            return (
+                f"the cheapest plan within the deadline{'' if self.budget_usd is None else ' and the budget'}"
+            )
+        if self.budget_usd is not None:
+            return "the fastest plan within the budget"
+        return "the knee of the front, the least time x cost"
+
+    def usd_per_million_tokens(self, plan: Plan) -> float | None:
+        """The cost of a million tokens trained; None for models without tokens."""
+        if self.tokens_per_sample is None:
+            return None
+        samples = plan.configuration.steps * plan.configuration.global_batch
+        return plan.usd.p50 / (samples * self.tokens_per_sample) * MEGA
 
     @property
     def meets_limits(self) -> bool:
@@ -194,12 +248,16 @@ class Frontier(Answer):
             "meets_limits": self.meets_limits,
             "chosen": self.chosen,
             "reported": self.reported,
+            "rule": self.rule,
+            "next_best": list(self.next_best),
             "front": list(self.front),
             "cheapest": self.cheapest,
             "fastest": self.fastest,
             "knee": self.knee,
             "plans": [
-                plan.to_dict() | _verdict(reason)
+                plan.to_dict()
+                | {"usd_per_million_tokens": self.usd_per_million_tokens(plan)}
+                | _verdict(reason)
                 for plan, reason in zip(self.plans, self.reasons, strict=True)
             ],
             "job": encode(self.job),
@@ -208,6 +266,7 @@ class Frontier(Answer):
             "excluded": encode(self.excluded),
             "considered": self.considered,
             "notes": list(self.notes),
+            **({} if self.configuration is None else {"configuration": encode(self.configuration)}),
         }
 
     def summary(self) -> tuple[tuple[str, str], ...]:

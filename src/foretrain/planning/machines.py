@@ -19,6 +19,7 @@ from foretrain.planning.frontier import Exclusion
 from foretrain.planning.options import MachineOptions
 
 _EXAMPLES = 3
+_SINGLE = "considered as single nodes only: inter-node network unknown (give `network`)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,7 @@ def enumerate_machines(request: MachinesRequest) -> tuple[tuple[Machines, ...], 
             several = _nodes_of(offer, request)
             machines += several
             if len(several) == 1 and 2 * offer.count <= request.max_gpus:
-                reason = "considered as single nodes only: inter-node network unknown (give `network`)"
-                excluded.append(Excluded(_name(offer), reason))
+                excluded.append(Excluded(_name(offer), _SINGLE))
     return tuple(machines), tuple(excluded)
 
 
@@ -125,7 +125,8 @@ def exclusions(excluded: Iterable[Excluded]) -> tuple[Exclusion, ...]:
     for each in excluded:
         by_reason.setdefault(each.reason, {})[each.machine] = None
     summaries = (
-        Exclusion(reason, len(names), tuple(list(names)[:_EXAMPLES])) for reason, names in by_reason.items()
+        Exclusion(reason, len(names), tuple(list(names)[:_EXAMPLES]), is_partly=reason == _SINGLE)
+        for reason, names in by_reason.items()
     )
     return tuple(sorted(summaries, key=lambda each: (-each.count, each.reason)))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest, MissingData
-from foretrain.jobs.batch_limits import largest_batch
+from foretrain.jobs.batch_limits import largest_batch, tokens_per_sample
 from foretrain.jobs.configurations import (
     ConfigurationSpace,
     configuration_space,
@@ -27,7 +27,7 @@ from foretrain.jobs.interruptions import interruptions
 from foretrain.jobs.job import Job
 from foretrain.jobs.length import KnownLength, Length, length_of
 from foretrain.jobs.options import BatchLimits, JobOptions, LengthOptions
-from foretrain.planning.frontier import Frontier, Plan, TwoPhases
+from foretrain.planning.frontier import SEVERAL, Frontier, Plan, TwoPhases
 from foretrain.planning.machines import (
     Excluded,
     Machines,
@@ -88,8 +88,8 @@ class PlanProblem:
             raise InvalidRequest(f"plan compares the strategies {known}, not {unknown[0]!r}")
         if not self.length.is_known:
             raise InvalidRequest(
-                "the length of the job is missing: give `steps`, `epochs` with `samples`, or `target` with "
-                "`log`"
+                "the length of the job is missing: give `steps`, `tokens`, `epochs` with `samples`, or "
+                "`target` with `log`"
             )
         if self.options.usd_per_hour is not None:
             raise InvalidRequest("plan uses the prices of the offers; `usd_per_hour` is for predict")
@@ -147,7 +147,7 @@ def plan(request: PlanProblem, progress: Progress = lambda _: None) -> Frontier 
 
 def _length(request: PlanProblem) -> Length:
     """The length of the job; steps, as given or of a log, must be of some batch."""
-    length = length_of(request.length)
+    length = length_of(request.length, request.workload)
     assert length is not None, "the request checked it"
     batches = request.batches
     is_of_any_batch = (
@@ -185,12 +185,14 @@ def _select_and_verify(
     """Select, verify what is selected, and select again until all of it is verified."""
     while table.rows:
         rows = table.rows
+        configurations = [row.chosen.configuration for row in rows]
         selection = select(
             numbers(
                 [row.time.seconds for row in rows],
                 [row.usd for row in rows],
-                [row.chosen.configuration.reliability for row in rows],
-                [row.chosen.configuration.within_prediction for row in rows],
+                [each.reliability for each in configurations],
+                [each.within_prediction for each in configurations],
+                [each.is_safe for each in configurations],
             ),
             request.limits,
         )
@@ -262,6 +264,8 @@ def _frontier(
         knee=place[selection.knee],
         chosen=None if selection.chosen is None else place[selection.chosen],
         reported=place[selection.reported],
+        next_best=tuple(place[index] for index in selection.next_best),
+        tokens_per_sample=tokens_per_sample(request.workload),
         job=job,
         prediction=_predicted(request, reported) if request.with_prediction else None,
         two_phases=verified.two_phases,
@@ -358,7 +362,7 @@ def _nothing_fits(
     needed = "machines that can run it"
     if lacking:
         _, needed_bytes, machine = min(lacking, key=lambda each: each[0])
-        needed = f"{format_bytes(needed_bytes)} on each GPU of {machine}"
+        needed = f"{format_bytes(needed_bytes)} on each GPU of {machine.removeprefix(f'1{SEVERAL}')}"
     listed = _listed(excluded)
     available = f"no such offer ({listed})" if listed else "no such offer"
     return Infeasible(request.workload.source.name, needed, available, _alternative(request))

@@ -24,18 +24,23 @@ from foretrain.estimates import Quantiles
 from foretrain.planning.options import Limits
 from foretrain.probability import probability_within
 
+_NEXT = 2
+"""Plans after the choice that are named."""
+
 
 @dataclass(frozen=True)
 class Numbers:
     """Time and cost of plans, as columns of p10, p50 and p90, and the probability that each fits.
 
-    `within` is the probability that a plan takes no longer than predicted.
+    `within` is the probability that a plan takes no longer than predicted. Plans that are not `safe` may run
+    out of memory, and are chosen only where no other meets the limits.
     """
 
     seconds: Floats
     usd: Floats
     fitting: Floats
     within: Floats
+    safe: NDArray[np.bool_]
 
     @property
     def middle(self) -> tuple[Floats, Floats]:
@@ -48,14 +53,16 @@ def numbers(
     usd: Sequence[Quantiles],
     fitting: Sequence[float] | None = None,
     within: Sequence[float] | None = None,
+    safe: Sequence[bool] | None = None,
 ) -> Numbers:
-    """Quantiles of plans as columns; without `fitting` all plans are certain to fit into memory."""
+    """Quantiles of plans as columns; by default all plans are certain to fit into memory."""
     times, money = (np.array([(q.p10, q.p50, q.p90) for q in column]) for column in (seconds, usd))
     return Numbers(
         times,
         money,
         np.ones(len(times)) if fitting is None else np.asarray(fitting, float),
         np.full(len(times), 0.5) if within is None else np.asarray(within, float),
+        np.ones(len(times), bool) if safe is None else np.asarray(safe, bool),
     )
 
 
@@ -63,7 +70,8 @@ def numbers(
 class Selection:
     """Indices of plans, and the probability of each to meet the limits.
 
-    `reported` is `chosen`, or the nearest miss where no plan meets the limits.
+    `reported` is `chosen`, or the nearest miss where no plan meets the limits. `next_best` follow the choice
+    by its own rule.
     """
 
     front: tuple[int, ...]
@@ -72,6 +80,7 @@ class Selection:
     knee: int
     chosen: int | None
     reported: int
+    next_best: tuple[int, ...]
     in_time: Floats
     in_budget: Floats
     both: Floats
@@ -79,7 +88,7 @@ class Selection:
     @property
     def named(self) -> frozenset[int]:
         """All plans that the answer names."""
-        indices = (*self.front, self.cheapest, self.fastest, self.knee, self.reported)
+        indices = (*self.front, self.cheapest, self.fastest, self.knee, self.reported, *self.next_best)
         return frozenset(index for index in indices if index is not None)
 
 
@@ -91,31 +100,27 @@ def select(of: Numbers, limits: Limits) -> Selection:
         for column, limit in ((of.seconds, limits.most_seconds), (of.usd, limits.most_usd))
     )
     both = probability_of_both(in_time, in_budget)
-    allowed = np.flatnonzero(both >= limits.confidence)
-    cheapest = _first(allowed, np.lexsort((seconds[allowed], usd[allowed])))
-    fastest = _first(allowed, np.lexsort((usd[allowed], seconds[allowed])))
-    middle = knee(seconds, usd)
-    if limits.deadline is not None:
-        chosen = cheapest
-    elif limits.budget is not None:
-        chosen = fastest
-    else:
-        chosen = middle
+    allowed = np.flatnonzero((both >= limits.confidence) & of.safe)
+    if not len(allowed):
+        allowed = np.flatnonzero(both >= limits.confidence)
+    by_cost = allowed[np.lexsort((seconds[allowed], usd[allowed]))]
+    by_time = allowed[np.lexsort((usd[allowed], seconds[allowed]))]
+    among = np.flatnonzero(of.safe) if of.safe.any() else np.arange(len(seconds))
+    by_both = among[np.lexsort((seconds[among], usd[among], (seconds * usd)[among]))]
+    order = by_cost if limits.deadline is not None else by_time if limits.budget is not None else by_both
+    chosen = int(order[0]) if len(order) else None
     return Selection(
         front=tuple(pareto_front(seconds, usd).tolist()),
-        cheapest=cheapest,
-        fastest=fastest,
-        knee=middle,
+        cheapest=int(by_cost[0]) if len(by_cost) else None,
+        fastest=int(by_time[0]) if len(by_time) else None,
+        knee=int(by_both[0]),
         chosen=chosen,
         reported=_nearest(both, seconds, usd, limits) if chosen is None else chosen,
+        next_best=tuple(order[1 : 1 + _NEXT].tolist()),
         in_time=in_time,
         in_budget=in_budget,
         both=both,
     )
-
-
-def _first(allowed: Indices, order: Indices) -> int | None:
-    return int(allowed[order[0]]) if len(allowed) else None
 
 
 def _nearest(both: Floats, seconds: Floats, usd: Floats, limits: Limits) -> int:

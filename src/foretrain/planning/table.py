@@ -36,7 +36,7 @@ from foretrain.jobs.configurations import (
 from foretrain.jobs.configurations import verify as verify_configuration
 from foretrain.jobs.job import Job, JobTime, Steps, bill_job, evaluate_each_epoch, job_time
 from foretrain.jobs.options import JobOptions
-from foretrain.planning.frontier import Plan
+from foretrain.planning.frontier import SEVERAL, Plan
 from foretrain.planning.machines import Excluded, Machines, Shape
 from foretrain.prediction.resolving import in_usual_precision
 from foretrain.prediction.scenario import model_flop, peak_of
@@ -259,7 +259,12 @@ def _row(
 ) -> Row | Excluded:
     hardware, offer = machines.hardware, machines.offer
     if isinstance(time, NoConfiguration):
-        return Excluded(hardware.name, time.reason, time.needed_bytes, time.capacity_bytes)
+        return Excluded(
+            f"{hardware.nodes}{SEVERAL}{offer.provider}:{offer.instance}",
+            time.reason,
+            time.needed_bytes,
+            time.capacity_bytes,
+        )
     assert isinstance(chosen, Configured), "only a configuration has a time"
     price = price_of_offer(offer, hardware.nodes, spot)
     energy = energy_of(hardware, time.seconds, offer.provider, offer.region, stated=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from foretrain.answers import Answer
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foretrain.prediction.advice.remedies import MemoryRemedy
     from foretrain.prediction.advice.scaling_curve import ScalingCurve
     from foretrain.prediction.heterogeneous.division import BatchSplit
+    from foretrain.workloads.training_configs import ConfigReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Prediction(Answer):
 
     `batch` are the samples of each replica in a step, or of all where a heterogeneous cluster `split`s them;
     `fullest_device` is the device that `memory` is about, `pacing_device` the one all others wait for.
-    `state_bytes` is the size of a checkpoint of the whole model.
+    `state_bytes` is the size of a checkpoint of the whole model. `configuration` says what a file gave.
     """
 
     workload: Workload
@@ -177,6 +178,7 @@ class Prediction(Answer):
     sources: tuple[str, ...]
     notes: tuple[str, ...]
     timeline: Timeline
+    configuration: ConfigReport | None = field(default=None, kw_only=True)
 
     @property
     def update_batch(self) -> int:
@@ -195,6 +197,7 @@ class Prediction(Answer):
                     "parallelism", "split", "coverage", "sources", "notes",
                 )
             },
+            **({} if self.configuration is None else {"configuration": encode(self.configuration)}),
         }  # fmt: skip
 
     def summary(self) -> tuple[tuple[str, str], ...]:
@@ -232,6 +235,7 @@ class FitAnswer(Answer):
     memory: MemoryAnswer
     device: str
     notes: tuple[str, ...]
+    configuration: ConfigReport | None = None
 
     @property
     def probability(self) -> float:
@@ -260,6 +264,7 @@ class FitAnswer(Answer):
             "hardware": _hardware(self.cluster, self.strategy),
             "memory": encode(self.memory),
             "notes": list(self.notes),
+            **({} if self.configuration is None else {"configuration": encode(self.configuration)}),
         }
 
     def summary(self) -> tuple[tuple[str, str], ...]:

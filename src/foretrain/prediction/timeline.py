@@ -5,17 +5,14 @@ have ended:
 
     start = max(end of the previous task of its stream, ends of the tasks in `after`)
 
-`chrome_trace` writes the JSON that Perfetto and chrome://tracing open, as the "Trace Event Format" document
-defines it: complete events (`ph` X) in microseconds, a process for each device and a thread for each stream,
-named by metadata events (`ph` M).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,13 +42,27 @@ class Task(NamedTuple):
     kind: str = ""
 
 
+class TimedOperator(NamedTuple):
+    """An operator of a task, in the order they run: its name, module and seconds on the device."""
+
+    name: str
+    module: str
+    seconds: float
+
+
+def no_operators(_: int) -> Sequence[TimedOperator]:
+    """Tasks of which no operators are known."""
+    return ()
+
+
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Tasks with their times."""
+    """Tasks with their times; `operators` lists those of a task, by its number."""
 
     tasks: tuple[Task, ...]
     starts: Floats
     ends: Floats
+    operators: Callable[[int], Sequence[TimedOperator]] = no_operators
 
     @property
     def seconds(self) -> float:
@@ -145,49 +156,3 @@ def without(spans: Spans, others: Spans) -> Spans:
 def length(spans: Spans) -> float:
     """Total length of spans."""
     return float((spans[:, 1] - spans[:, 0]).sum())
-
-
-_MICRO = 1e6  # Chrome traces count microseconds
-
-
-def chrome_trace(timeline: Timeline, title: str, device_names: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A timeline as a Chrome trace; devices without a name are numbered."""
-    threads = {stream: number for number, stream in enumerate(timeline.streams)}
-    events = [*_names(threads, device_names)]
-    for task, start, end in zip(timeline.tasks, timeline.starts, timeline.ends, strict=True):
-        if end > start:
-            events.append(
-                {
-                    "name": task.name,
-                    "cat": task.kind or task.stream.lane,
-                    "ph": "X",
-                    "ts": _micro(start),
-                    "dur": round(_micro(end) - _micro(start), 3),
-                    "pid": task.stream.device,
-                    "tid": threads[task.stream],
-                }
-            )
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"title": title}}
-
-
-def _micro(seconds: float) -> float:
-    """Microseconds rounded to nanoseconds, so that consecutive events of a stream do not overlap."""
-    return round(float(seconds) * _MICRO, 3)
-
-
-def _names(threads: dict[Stream, int], device_names: tuple[str, ...]) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = []
-    for device in sorted({stream.device for stream in threads}):
-        name = device_names[device] if device < len(device_names) else f"device {device}"
-        events.append({"name": "process_name", "ph": "M", "pid": device, "tid": 0, "args": {"name": name}})
-    for stream, number in threads.items():
-        events.append(
-            {
-                "name": "thread_name",
-                "ph": "M",
-                "pid": stream.device,
-                "tid": number,
-                "args": {"name": stream.lane},
-            }
-        )
-    return events

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from foretrain.decoding import Option, options
 from foretrain.errors import InvalidRequest
 from foretrain.serving import rendering
-from foretrain.serving.requests import Request, command_of, request_from
+from foretrain.serving.requests import Request, command_of, request_from, takes_config
 from foretrain.serving.table import VERBS, VerbEntry
 
 rendering.register()
@@ -102,7 +102,8 @@ def _signature(verb: VerbEntry) -> inspect.Signature:
     elif first.kind.many:
         parameters.append(Parameter(first.name, Parameter.VAR_POSITIONAL))
     else:
-        default = Parameter.empty if first.is_required else None
+        is_required = first.is_required and not takes_config(verb.request_class)
+        default = Parameter.empty if is_required else None
         parameters.append(Parameter(first.name, Parameter.POSITIONAL_OR_KEYWORD, default=default))
     if takes(verb, "source"):
         parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in MODULE]
@@ -160,7 +161,9 @@ def _with_source(cls: type[R], model: Any, keywords: Mapping[str, Any]) -> tuple
 def _request(cls: type[R], first: Any, keywords: Mapping[str, Any], name: str = "") -> R:
     """The request of a verb's arguments: `first` is a request itself, the option `name`, or nothing."""
     if isinstance(first, cls):
-        given = {each.name: getattr(first, each.name) for each in fields(cls)}
+        # What is left at its default is not given: a workload file or training configuration may set it
+        every = ((each, getattr(first, each.name)) for each in fields(cls))
+        given = {each.name: value for each, value in every if value != each.default}
         return request_from(cls, {**given, **keywords})
     if isinstance(first, Request):
         raise InvalidRequest(f"{command_of(cls)} takes a {cls.__name__}, not a {type(first).__name__}")

@@ -188,6 +188,17 @@ _VERBS = (
         words="devices",
     ),
     VerbEntry(
+        "add_device", "listing", "AddDeviceRequest",
+        "Check a device file of your own and keep it.",
+        {"facts.own_devices.OwnDevice": Shown("facts.own_device_page")},
+        words="devices add",
+    ),
+    VerbEntry(
+        "forget_device", "listing", "ForgetDeviceRequest",
+        "Remove a device that you added.",
+        words="devices forget",
+    ),
+    VerbEntry(
         "list_models", "listing", "ModelsRequest",
         "List the models of the zoo and the supported model formats.",
         {"serving.verbs.listing.ModelList": Shown("facts.models_page")},
@@ -210,6 +221,17 @@ _VERBS = (
             "facts.price_files.ImportReport": Shown("facts.price_import_page"),
         },
         words="offers",
+    ),
+    VerbEntry(
+        "add_offers", "listing", "AddOffersRequest",
+        "Check a file of your own prices and keep them.",
+        {"facts.own_offers.OwnOffers": Shown("facts.own_offers_page")},
+        words="offers add",
+    ),
+    VerbEntry(
+        "forget_offers", "listing", "ForgetOffersRequest",
+        "Remove prices that you added.",
+        words="offers forget",
     ),
     VerbEntry(
         "guide", "planning", "GuideRequest",
@@ -305,6 +327,11 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
         "",
         "Calibrations are stored in your data directory and correct later predictions for the same model or "
         "device.",
+    ),
+    "devices": ("", "Devices that you add are kept in your data directory and shown as yours."),
+    "offers": (
+        "",
+        "Prices that you import or add are kept in your data directory; those you add are shown as yours.",
     ),
     "learn": ("", "Learns run times from your own timings, and resource usage from your stored runs."),
 }

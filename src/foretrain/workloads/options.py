@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretrain.decoding import SWITCH, TEXT, OptionKind, choice, option, texts, whole_number
+from foretrain.decoding import FILE, SWITCH, TEXT, OptionKind, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest, nearest
 from foretrain.facts.frameworks import PLAIN, attention_in, frameworks
 from foretrain.panels import MEMORY, MODEL, STEP
@@ -67,6 +67,20 @@ class ModelOption:
 
     model: str = option(
         MODEL_NAME, f"Model to train: {MODEL_FORMS}.", required=True, positional=True, complete="model"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigOption:
+    """The training configuration whose entries are the defaults of a request."""
+
+    from_config: Path | None = option(
+        FILE,
+        "Training configuration to take model and options from: Hugging Face TrainingArguments, axolotl, "
+        "torchtitan, Megatron-LM, DeepSpeed or accelerate. Given options take precedence.",
+        panel=MODEL,
+        flags=("from",),
+        metavar="CONFIG",
     )
 
 

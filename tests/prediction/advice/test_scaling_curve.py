@@ -59,6 +59,12 @@ def test_numbers_that_do_not_fit_are_no_candidates() -> None:
     assert (nowhere.knee, nowhere.best) == (None, None)
 
 
+def test_efficiency_is_against_the_fewest_devices_that_fit() -> None:
+    """One device would take 10 samples a second if it fitted; 2 and 4 that fit take 25 and 40."""
+    curve = curve_of({1: 10.0, 2: 25.0, 4: 40.0}, too_small=frozenset({1}))
+    assert [point.efficiency for point in curve.points[1:]] == [1.0, 0.8]
+
+
 def test_nothing_possible_is_no_curve() -> None:
     assert scaling_curve([1, 2], lambda _: None, is_batch_fixed=True) is None
 

@@ -31,7 +31,7 @@ _USUAL_NODE = 8  # GPUs of a node where the machine is not named
 
 @dataclass(frozen=True, slots=True)
 class ScalingPoint:
-    """A number of devices. Efficiency is against the fewest devices of the curve, which may not be one."""
+    """A number of devices. Efficiency is against the fewest devices of the curve on which the step fits."""
 
     devices: int
     placement: str
@@ -64,7 +64,8 @@ def scaling_curve(counts: Sequence[int], measure: Measure, is_batch_fixed: bool)
     points = [point for point in map(measure, counts) if point is not None]
     if not points:
         return None
-    each = points[0].samples_per_second / points[0].devices
+    baseline = next((point for point in points if point.fits), points[0])
+    each = baseline.samples_per_second / baseline.devices
     points = [replace(point, efficiency=point.samples_per_second / point.devices / each) for point in points]
     possible = [point for point in points if point.fits]
     if not possible:

@@ -21,7 +21,7 @@ gains nothing, or half if the collective is much longer than a product.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -40,7 +40,7 @@ from foretrain.prediction.strategies.program import (
     optimizer_start,
     unit_of,
 )
-from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline, play
+from foretrain.prediction.timeline import COMPUTE, Stream, Task, TimedOperator, Timeline, play
 from foretrain.workloads.graph import Graph, Phase
 
 ExchangeSeconds = Callable[[Exchange], float]
@@ -286,6 +286,7 @@ class _Played:
 
     segments: _Segments
     order: _Order
+    call_seconds: Floats
     lengths: list[float]
     starts: list[float]
     ends: list[float]
@@ -316,7 +317,20 @@ class _Played:
             name = segments.names[what] if stream == 0 else exchanges[~what].name
             kind = segments.phases[what] if stream == 0 else exchanges[~what].verb
             tasks.append(Task(name, streams[stream], seconds, after, kind))
-        return Timeline(tuple(tasks), np.array(self.starts), np.array(self.ends))
+        return Timeline(tuple(tasks), np.array(self.starts), np.array(self.ends), self._operators)
+
+    def _operators(self, task: int) -> Sequence[TimedOperator]:
+        """The calls of a task; an exchange has none."""
+        if self.order.streams[task] != 0:
+            return ()
+        span = self.segments.span(self.order.what[task])
+        return operators_of(self.segments.program.graph, self.call_seconds, span)
+
+
+def operators_of(graph: Graph, seconds: Floats, span: slice) -> list[TimedOperator]:
+    """Calls of a graph with their seconds, as a timeline shows them."""
+    pairs = zip(graph.calls[span], seconds[span].tolist(), strict=True)
+    return [TimedOperator(call.name, call.module, spent) for call, spent in pairs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,6 +370,10 @@ class _Segments:
         for exchange in self.program.exchanges:
             bounds |= {exchange.after + 1, min(exchange.before, count)}
         return sorted(bounds)
+
+    def span(self, segment: int) -> slice:
+        """The calls of a segment."""
+        return slice(self._bounds[segment], self._bounds[segment + 1])
 
     @cached_property
     def names(self) -> list[str]:
@@ -428,7 +446,7 @@ class _Segments:
         lengths = np.diff(np.append(0.0, np.cumsum(seconds))[self._bounds])
         of_all = np.append(lengths, self._spent[::-1])  # `~number` counts exchanges from the end
         spent = of_all[order.what].tolist()
-        return _Played(self, order, spent, *play(order.streams, spent, order.after))
+        return _Played(self, order, seconds, spent, *play(order.streams, spent, order.after))
 
     def step(
         self, micro_batches: int, waits_per_launch: float = 0.0, exchanges: frozenset[When] | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from foretrain.prediction.step.compose import (
     Contention,
     ExchangeSeconds,
     Passes,
+    operators_of,
     passes,
     phase_seconds,
     with_waits,
@@ -41,8 +43,15 @@ from foretrain.prediction.strategies.pipeline.schedules import (
     pipeline_seconds,
 )
 from foretrain.prediction.strategies.pipeline.stages import Stage
-from foretrain.prediction.strategies.program import Axis, Exchange, Program, When, optimizer_start
-from foretrain.prediction.timeline import COMPUTE, Stream, Task, Timeline
+from foretrain.prediction.strategies.program import (
+    Axis,
+    Exchange,
+    Program,
+    When,
+    forward_end,
+    optimizer_start,
+)
+from foretrain.prediction.timeline import COMPUTE, Stream, Task, TimedOperator, Timeline
 from foretrain.workloads.graph import Phase
 
 _PROBE = float(1 << 20)
@@ -123,9 +132,13 @@ def _with_sends(program: Program, cutting: Pipeline, stage: int) -> Program:
 
 @dataclass(frozen=True, eq=False)
 class _PartCosts:
-    """Passes of a micro-batch on each part of a pipeline; device and host seconds of a step by phase."""
+    """Passes of a micro-batch on each part of a pipeline; device and host seconds of a step by phase.
+
+    `times` are those of the calls of each part.
+    """
 
     cutting: Pipeline
+    times: tuple[CallTimes, ...]
     passes: tuple[Passes, ...]
     device: Floats
     host: Floats
@@ -154,6 +167,16 @@ class _PartCosts:
         """Time the device of a stage computes in a step."""
         return float(self.device[list(self.cutting.of_stage(stage))].sum())
 
+    def operators(self, parts: Sequence[int], phase: Phase) -> list[TimedOperator]:
+        """The calls of a phase on some parts."""
+        listed = []
+        for part in parts:
+            graph = self.cutting.parts[part].program.graph
+            bounds = (0, forward_end(graph), optimizer_start(graph), len(graph.calls))
+            start, end = bounds[(place := list(Phase).index(phase))], bounds[place + 1]
+            listed += operators_of(graph, self.times[part].device, slice(start, end))
+        return listed
+
     def phases(self, stage: int) -> dict[Phase, float]:
         """Computing and waiting for launches by phase."""
         mine = list(self.cutting.of_stage(stage))
@@ -167,13 +190,14 @@ def _part_costs(
     exchange_seconds: ExchangeSeconds,
     contention: Contention,
 ) -> _PartCosts:
-    each, spent_by_phase = [], []
+    each, spent_by_phase, of_calls = [], [], []
     for part, share in zip(cutting.parts, cutting.update_shares, strict=True):
         program, spent = replicated(part.program), _of_part(times, part, share)
         each.append(passes(program, spent, exchange_seconds, contention))
         spent_by_phase.append(phase_seconds(spent, program))
+        of_calls.append(spent)
     device, host = (np.array(column) for column in zip(*spent_by_phase, strict=True))
-    return _PartCosts(cutting, tuple(each), device, host)
+    return _PartCosts(cutting, tuple(of_calls), tuple(each), device, host)
 
 
 def _of_part(times: CallTimes, part: Stage, share: float) -> CallTimes:
@@ -187,7 +211,7 @@ def _of_part(times: CallTimes, part: Stage, share: float) -> CallTimes:
 def _timeline(run: PipelineRun, costs: _PartCosts, transfers: Sequence[float]) -> Timeline:
     """Passes, sends, remaining exchanges and updates, stage by stage."""
     order = costs.cutting.schedule
-    listed: list[tuple[Task, float, float]] = []
+    listed: list[_Placed] = []
     sent: dict[Stream, float] = {}
     for stage, slots in enumerate(order):
         for slot, start, end in zip(slots, run.starts[stage], run.ends[stage], strict=True):
@@ -197,7 +221,8 @@ def _timeline(run: PipelineRun, costs: _PartCosts, transfers: Sequence[float]) -
             name = f"{slot.phase} micro-batch {slot.micro_batch + 1}"
             if order.chunks > 1:
                 name += f", chunk {slot.chunk + 1}"
-            listed.append((Task(name, Stream(stage, COMPUTE), end - start, kind=slot.phase), start, end))
+            task = Task(name, Stream(stage, COMPUTE), end - start, kind=slot.phase)
+            listed.append(_Placed(task, start, end, (part,)))
             if 0 <= boundary < len(transfers):
                 lane = Stream(stage, "send forward" if forward else "send back")
                 task = Task(
@@ -205,19 +230,32 @@ def _timeline(run: PipelineRun, costs: _PartCosts, transfers: Sequence[float]) -
                 )
                 start = max(end, sent.get(lane, 0.0))
                 sent[lane] = start + transfers[boundary]
-                listed.append((task, start, sent[lane]))
+                listed.append(_Placed(task, start, sent[lane]))
         listed += _afterwards(costs, stage, float(run.ends[stage].max()))
-    listed.sort(key=lambda item: item[1])
-    tasks, starts, ends = zip(*listed, strict=True)
-    return Timeline(tuple(tasks), np.array(starts), np.array(ends))
+    listed.sort(key=lambda item: item.start)
+    tasks, starts, ends, _ = zip(*listed, strict=True)
+    return Timeline(tuple(tasks), np.array(starts), np.array(ends), partial(_operators, costs, listed))
 
 
-def _afterwards(costs: _PartCosts, stage: int, end: float) -> list[tuple[Task, float, float]]:
+class _Placed(NamedTuple):
+    """A task, when it runs, and the parts of the pipeline it computes."""
+
+    task: Task
+    start: float
+    end: float
+    parts: tuple[int, ...] = ()
+
+
+def _operators(costs: _PartCosts, listed: Sequence[_Placed], task: int) -> list[TimedOperator]:
+    return costs.operators(listed[task].parts, Phase(listed[task].task.kind)) if listed[task].parts else []
+
+
+def _afterwards(costs: _PartCosts, stage: int, end: float) -> list[_Placed]:
     """Gradient exchange and update after the last pass of a stage."""
     mine = costs.cutting.of_stage(stage)
     tail = max(costs.passes[part].tail for part in mine)
     update = sum(costs.passes[part].optimizer for part in mine)
     exchange = Task("exchange gradients", Stream(stage, "dp exchange"), tail, kind=Verb.ALL_REDUCE)
     updating = Task("optimizer", Stream(stage, COMPUTE), update, kind=Phase.OPTIMIZER)
-    exchanges = [(exchange, end, end + tail)] if tail > 0 else []
-    return [*exchanges, (updating, end + tail, end + tail + update)]
+    exchanges = [_Placed(exchange, end, end + tail)] if tail > 0 else []
+    return [*exchanges, _Placed(updating, end + tail, end + tail + update, tuple(mine))]

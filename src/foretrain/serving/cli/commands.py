@@ -117,7 +117,9 @@ class PredictOutput(FitOutput):
     """Of `predict`."""
 
     timeline: Path | None = option(
-        FILE, "Write the timeline of the step as a Chrome trace (for Perfetto).", panel=OUTPUT
+        FILE,
+        "Write operators, layers and exchanges of the step over time as a Chrome trace (for Perfetto).",
+        panel=OUTPUT,
     )
     plot: Path | None = plot_option("the scaling curve")
 
@@ -133,10 +135,14 @@ class PredictOutput(FitOutput):
         if self.timeline is not None:
             from foretrain.encoding import to_json
             from foretrain.facts.user_data import write_output
-            from foretrain.prediction.timeline import chrome_trace
+            from foretrain.prediction.chrome_trace import chrome_trace
 
             title = f"{answer.workload.source.name} on {answer.cluster.name}, {answer.strategy}"
-            write_output("--timeline", self.timeline, to_json(chrome_trace(answer.timeline, title)))
+            stages = len({stream.device for stream in answer.timeline.streams})
+            devices = [f"{answer.pacing_device}, stage {number + 1}" for number in range(stages)]
+            names = tuple(devices) if stages > 1 else (answer.pacing_device,)
+            trace = chrome_trace(answer.timeline, title, names)
+            write_output("--timeline", self.timeline, to_json(trace))
             yield f"Timeline: {self.timeline}"
         yield from super().write_files(answer, command)
 

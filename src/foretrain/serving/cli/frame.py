@@ -19,7 +19,7 @@ from foretrain.answers import Answer
 from foretrain.decoding import SWITCH, Option, decode, option, options
 from foretrain.errors import ForetrainError, InvalidData
 from foretrain.panels import COMMON, OUTPUT, PANELS
-from foretrain.serving.requests import Request, request_from
+from foretrain.serving.requests import CONFIG, Request, request_from, takes_config
 from foretrain.serving.views.wording import as_flags, flag
 from foretrain.units import HOUR, MINUTE
 
@@ -183,6 +183,7 @@ class PanelCommand(click.Command):
     def __init__(self, declared: Command, name: str, summary: str) -> None:
         self.declared = declared
         self._switches = bool(declared.request.TAKES_WORKLOAD_FILE)
+        self._takes_config = takes_config(declared.request)
         self.allow_interspersed_args = not declared.request.WRAPS
         listed = [*options(declared.request), *options(declared.output)]
         super().__init__(
@@ -196,7 +197,7 @@ class PanelCommand(click.Command):
         if declared.positional:
             return click.Argument(
                 [declared.name],
-                required=declared.is_required,
+                required=declared.is_required and not self._takes_config,
                 nargs=-1 if declared.kind.many else 1,
                 metavar=f"{declared.metavar}{'...' if declared.kind.many else ''}",
                 shell_complete=_completer(declared),
@@ -209,6 +210,15 @@ class PanelCommand(click.Command):
             metavar=declared.metavar or None,
             shell_complete=_completer(declared),
         )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The model may be left out where a training configuration names it."""
+        left = super().parse_args(ctx, args)
+        if self._takes_config and ctx.params.get(CONFIG) is None and not ctx.resilient_parsing:
+            for argument in (each for each in self.params if isinstance(each, click.Argument)):
+                if ctx.params.get(argument.name or "") is None:
+                    raise click.MissingParameter(ctx=ctx, param=argument)
+        return left
 
     def _run(self, **given: Any) -> int | None:
         """Decode and run; fields that an error names are spelled as typed, unless they are of a file."""

@@ -47,6 +47,9 @@ _ALTERNATIVES: tuple[tuple[tuple[str, ...], ...], ...] = (
 )
 """Options that take each other's place: one that is given replaces the others of a workload file."""
 
+CONFIG = "from_config"
+"""The option that names a training configuration."""
+
 R = TypeVar("R", bound=Request)
 
 
@@ -57,7 +60,16 @@ def request_from(cls: type[R], given: Mapping[str, Any]) -> R:
     if cls.TAKES_WORKLOAD_FILE and model.endswith(YAML_SUFFIXES):
         in_file = workload_file_values(cls, Path(model).expanduser())
         chosen = {**_not_replaced(in_file, chosen), **chosen, "model": in_file["model"]}
+    if CONFIG in chosen:
+        from foretrain.serving.training_config import configured_values
+
+        chosen = {**_not_replaced(configured_values(cls, chosen), chosen), **chosen}
     return build(cls, chosen)
+
+
+def takes_config(cls: type[Request]) -> bool:
+    """Whether a training configuration may give the options of a request, those that are required too."""
+    return any(each.name == CONFIG for each in options(cls))
 
 
 def workload_file_values(cls: type[Request], file: Path) -> dict[str, Any]:

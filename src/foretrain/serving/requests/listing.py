@@ -53,6 +53,28 @@ class DevicesRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AddDeviceRequest(Request):
+    """A device of your own."""
+
+    DETAILS = (
+        "The file has the form of the shipped ones (see docs/facts.md) and must pass the same checks. A "
+        "device of that id which you added before is replaced."
+    )
+    EXAMPLES = ("foretrain devices add lab-x1.toml",)
+
+    file: Path = option(FILE, "Device file (TOML).", required=True, positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetDeviceRequest(Request):
+    """A device you added."""
+
+    EXAMPLES = ("foretrain devices forget lab-x1",)
+
+    name: str = option(TEXT, "Device.", required=True, positional=True, metavar="NAME", complete="device")
+
+
+@dataclass(frozen=True, kw_only=True)
 class OffersRequest(Request):
     """What machines cost to rent."""
 
@@ -94,6 +116,31 @@ class OffersRequest(Request):
     refresh: Path | None = option(FILE, "Import a newer price file (CSV in SkyPilot's layout).", panel=PRICES)
     as_of: str | None = option(
         TEXT, "Date of that file, if its name has none.", metavar="YYYY-MM-DD", panel=PRICES
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddOffersRequest(Request):
+    """Prices of your own."""
+
+    DETAILS = (
+        "Required columns: provider, instance, device, count, usd_per_hour; optional: region, vcpus, "
+        "memory_gib, spot_usd_per_hour, as_of (default: today). A provider may be a new one. An offer "
+        "replaces a known one of the same provider, instance and region, and every plan considers it."
+    )
+    EXAMPLES = ("foretrain offers add lab.csv",)
+
+    file: Path = option(FILE, "File of offers (CSV).", required=True, positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetOffersRequest(Request):
+    """Prices you added."""
+
+    EXAMPLES = ("foretrain offers forget lab", "foretrain offers forget lab:x1-8")
+
+    name: str = option(
+        TEXT, "Provider, or PROVIDER:INSTANCE.", required=True, positional=True, metavar="NAME"
     )
 
 

@@ -34,6 +34,7 @@ from foretrain.workloads.options import (
     MODEL_FORMS,
     MODEL_NAME,
     PRECISIONS,
+    ConfigOption,
     ModelOption,
     TrainingOptions,
 )
@@ -42,6 +43,7 @@ from foretrain.workloads.options import (
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest(
     Request,
+    ConfigOption,
     ModelOption,
     BatchLimits,
     TrainingOptions,

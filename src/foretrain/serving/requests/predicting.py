@@ -23,6 +23,7 @@ from foretrain.prediction.options import (
 )
 from foretrain.serving.requests import Request
 from foretrain.workloads.options import (
+    ConfigOption,
     WorkloadRequest,
 )
 
@@ -44,6 +45,7 @@ class TraceRequest(Request, WorkloadRequest):
 @dataclass(frozen=True, kw_only=True)
 class PredictRequest(
     Request,
+    ConfigOption,
     WorkloadRequest,
     HardwareOption,
     TopologyOption,
@@ -72,6 +74,7 @@ class PredictRequest(
         "foretrain predict bert-large --on aws:g5.12xlarge:2 --batch 8 --timeline step.json",
         "foretrain predict llama3-70b --on h100-sxm:8x8 --strategy auto --global-batch 512 --precision bf16",
         "foretrain predict resnet50 --on cluster.yaml --global-batch 256",
+        "foretrain predict --from axolotl.yml --on a100-sxm4-80gb:8",
         "foretrain predict resnet50 --on aws:g5.xlarge --batch 64 --samples 1281167 --epochs 90 --spot",
     )
 
@@ -91,7 +94,7 @@ class PredictRequest(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitRequest(Request, WorkloadRequest, HardwareOption, TopologyOption, Parallelism):
+class FitRequest(Request, ConfigOption, WorkloadRequest, HardwareOption, TopologyOption, Parallelism):
     """Whether a training step fits into memory."""
 
     COMMON = (

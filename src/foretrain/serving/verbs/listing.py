@@ -15,8 +15,12 @@ from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
 from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.listing import (
+    AddDeviceRequest,
+    AddOffersRequest,
     DevicesRequest,
     ExplainRequest,
+    ForgetDeviceRequest,
+    ForgetOffersRequest,
     LinksRequest,
     ModelsRequest,
     OffersRequest,
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
     from foretrain.facts.explanation import Explanation
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
+    from foretrain.facts.own_devices import OwnDevice
+    from foretrain.facts.own_offers import OwnOffers
     from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.workloads.zoo.catalogue import ZooEntry
@@ -44,7 +50,7 @@ class DeviceList(Answer):
 
     def to_dict(self) -> dict[str, Any] | list[Any]:
         """Each device with all its facts."""
-        names = ("id", "name", "kind", "vendor", "family", "generation", "form", "per", "aliases")
+        names = ("id", "name", "kind", "vendor", "family", "generation", "form", "per", "aliases", "is_own")
         rows = [
             {**{name: encode(getattr(each, name)) for name in names}, "facts": each.sheet.to_dict()}
             for each in self.devices
@@ -72,6 +78,32 @@ def list_devices(request: DevicesRequest, progress: Progress = no_progress) -> D
         matching = known.matching(request.name)
         return DeviceList(matching, is_one=len(matching) == 1)
     return DeviceList(known.list_devices(request.vendor, request.generation))
+
+
+def add_device(request: AddDeviceRequest) -> OwnDevice:
+    """Check a device `file` of your own and keep it: it is then a device like the others.
+
+    >>> ft.add_device("docs/examples/lab_x1.toml").done
+    'added'
+    >>> ft.predict("resnet50", on="lab-x1", batch=64).cluster.groups[0].device.is_own
+    True
+    """
+    from foretrain.facts import own_devices
+
+    return own_devices.add_device(request.file)
+
+
+def forget_device(request: ForgetDeviceRequest) -> OwnDevice:
+    """Remove the device of this `name`, which you added.
+
+    >>> ft.add_device("docs/examples/lab_x1.toml").done
+    'added'
+    >>> ft.forget_device("lab-x1").done
+    'forgotten'
+    """
+    from foretrain.facts import own_devices
+
+    return own_devices.forget_device(request.name)
 
 
 @final
@@ -124,6 +156,32 @@ def list_offers(request: OffersRequest) -> OfferList | ImportReport:
     )
     matching = search(query)
     return OfferList(matching, request.spot, "" if matching else contradiction(query))
+
+
+def add_offers(request: AddOffersRequest) -> OwnOffers:
+    """Check a `file` of your own prices and keep them: plans consider them like those of clouds.
+
+    >>> [offer.instance for offer in ft.add_offers("docs/examples/lab_offers.csv").offers]
+    ['a100-8', 'h100-8']
+    >>> ft.list_offers(cloud="lab").offers[0].usd_per_hour
+    9.5
+    """
+    from foretrain.facts import own_offers
+
+    return own_offers.add_offers(request.file, date.today())
+
+
+def forget_offers(request: ForgetOffersRequest) -> OwnOffers:
+    """Remove the offers of this `name` (a provider, or PROVIDER:INSTANCE), which you added.
+
+    >>> len(ft.add_offers("docs/examples/lab_offers.csv").offers)
+    2
+    >>> len(ft.forget_offers("lab").offers)
+    2
+    """
+    from foretrain.facts import own_offers
+
+    return own_offers.forget_offers(request.name)
 
 
 def _day(as_of: str | None) -> date | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from foretrain.workloads.readers import ModelSource
 
 from foretrain.progress import Progress, no_progress
-from foretrain.serving.verbs.predicting import region_names, topology, workload
+from foretrain.serving.verbs.predicting import region_names, topology, with_configuration, workload
 
 
 def plan(
@@ -67,7 +67,7 @@ def plan(
         with_prediction=with_prediction,
         workload=workload(request, source, batch=None),  # last: reading a model takes longest
     )
-    return core(problem, progress)
+    return with_configuration(core(problem, progress), request)
 
 
 def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:

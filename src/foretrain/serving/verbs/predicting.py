@@ -5,7 +5,8 @@ Also the nouns of the core that a request describes (`workload`, `scenario`, `co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
     from foretrain.prediction.scenario import Scenario
     from foretrain.serving.requests import Request
     from foretrain.serving.requests.listing import LinksRequest
-    from foretrain.serving.requests.planning import ScalingRequest
+    from foretrain.serving.requests.planning import PlanRequest, ScalingRequest
     from foretrain.serving.requests.predicting import FitRequest, PredictRequest, TraceRequest
     from foretrain.serving.requests.scheduling import PredictedJob
     from foretrain.workloads.options import ModelOption
     from foretrain.workloads.readers import ModelSource
     from foretrain.workloads.summary import Trace
     from foretrain.workloads.workload import Workload
+
+A = TypeVar("A")
 
 
 def trace(
@@ -73,7 +76,7 @@ def predict(
     length, running = _job(request)
     asked = scenario(request, progress, source)
     progress("predicting the step")
-    return predict_job(asked, length, running)
+    return with_configuration(predict_job(asked, length, running), request)
 
 
 def fit(
@@ -96,7 +99,8 @@ def fit(
     progress("reading the model")
     trained = workload(request, source)
     progress("simulating memory")
-    return core(Scenario(workload=trained, cluster=machines, parallelism=parallelism))
+    asked = Scenario(workload=trained, cluster=machines, parallelism=parallelism)
+    return with_configuration(core(asked), request)
 
 
 def scenario(
@@ -113,6 +117,18 @@ def scenario(
     refuse_before_reading(machines, parallelism, precision_of(request))
     progress("reading the model")
     return Scenario(workload(request, source), machines, parallelism, model, loading, request.advice)
+
+
+def with_configuration(answer: A, request: PredictRequest | FitRequest | PlanRequest) -> A:
+    """The answer, with notes on what was taken from the training configuration of its request."""
+    file = request.from_config
+    if file is None or not hasattr(answer, "configuration"):
+        return answer
+    from foretrain.serving.training_config import report_on
+
+    report = report_on(request, file)
+    changed: Any = answer
+    return cast(A, replace(changed, notes=(*report.notes(), *changed.notes), configuration=report))
 
 
 def topology(request: TopologyOption | ScalingRequest | LinksRequest) -> Topology | None:

@@ -435,11 +435,12 @@ def _training(request: PredictedJob) -> Training:
     from foretrain.jobs.length import length_of
     from foretrain.scheduling.job_times import Training
 
-    length = length_of(part(LengthOptions, request))
+    trained = workload(request, batch=None)
+    length = length_of(part(LengthOptions, request), trained)
     if length is None:
         raise InvalidRequest("the length of the job is unknown: give `steps`, or `epochs` with `samples`")
     return Training(
-        workload=workload(request, batch=None),
+        workload=trained,
         length=length,
         limits=part(BatchLimits, request),
         strategies=plan_strategies(request.strategy),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from foretrain.facts.explanation import Explanation, Statement
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
+    from foretrain.facts.own_devices import OwnDevice
+    from foretrain.facts.own_offers import OwnOffers
     from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList
@@ -36,6 +38,23 @@ def offers_page(answer: OfferList) -> Page:
     if not answer.offers:
         return Page.of("Offers", [Sentence(sentence(as_flags(answer.why)))])
     return Page.of("Offers", _offers(answer.offers, answer.is_spot))
+
+
+def own_device_page(answer: OwnDevice) -> Page:
+    """What was done with a device of the user's own."""
+    device = answer.device
+    if answer.done == "forgotten":
+        return Page.of(device.id, [Sentence(f"{device.id} ({device.name}) is forgotten")])
+    lines = (
+        f"{device.id} ({device.name}) is {answer.done}, in {answer.file}",
+        f"Use it like any device: foretrain predict MODEL --on {device.id}",
+    )
+    return Page.of(device.id, map(Sentence, lines))
+
+
+def own_offers_page(answer: OwnOffers) -> Page:
+    """What was done with offers of the user's own."""
+    return Page.of("Your offers", _own_offers(answer))
 
 
 def price_import_page(report: ImportReport) -> Page:
@@ -73,7 +92,7 @@ def _devices(devices: Sequence[Device]) -> Iterator[Block]:
 
     rows = [
         (
-            device.id,
+            f"{device.id} (yours)" if device.is_own else device.id,
             device.generation,
             number(device, "release_year", lambda year: f"{year:.0f}"),
             number(device, "fp32_flop_per_second", rate),
@@ -101,6 +120,8 @@ def _device(device: Device) -> Iterator[Block]:
     yield Sentence(
         f"{device.vendor} {device.generation}, one device = one {device.per}, family {device.family}"
     )
+    if device.is_own:
+        yield Sentence(f"yours; forget it: foretrain devices forget {device.id}")
     if device.aliases:
         yield Sentence(f"also called {', '.join(device.aliases)}")
     yield Break()
@@ -141,7 +162,7 @@ def _fact(quantity: str, value: float | str) -> str:
 
 def _offers(offers: Sequence[Offer], spot: bool) -> Iterator[Block]:
     shown = [
-        (Column("cloud", tone=Tone.NAME), [offer.provider for offer in offers]),
+        (Column("cloud", tone=Tone.NAME), [_provider(offer) for offer in offers]),
         (Column("instance", least=20), [offer.instance or "-" for offer in offers]),
         (Column("devices"), [f"{offer.count} x {offer.device or offer.family + '?'}" for offer in offers]),
         (
@@ -165,12 +186,39 @@ def _offers(offers: Sequence[Offer], spot: bool) -> Iterator[Block]:
         shown.insert(7, (Column("spot $/h", right=True, expendable=2), spots))
     yield Table([column for column, _ in shown], list(zip(*(cells for _, cells in shown), strict=True)))
     clouds = len({offer.provider for offer in offers})
-    yield Sentence(
-        f"{len(offers)} offers of {clouds} providers. Prices are of the date shown; each = per device."
-    )
+    of = "1 provider" if clouds == 1 else f"{clouds} providers"
+    yield Sentence(f"{len(offers)} offers of {of}. Prices are of the date shown; each = per device.")
     if any(offer.device is None for offer in offers):
         yield Sentence("? = the provider does not say which variant of the family.")
     yield Sentence("Where a price comes from: foretrain explain CLOUD:INSTANCE")
+
+
+def _provider(offer: Offer) -> str:
+    from foretrain.facts.offers import OWN_SOURCE
+
+    return f"{offer.provider} (yours)" if offer.source == OWN_SOURCE else offer.provider
+
+
+def _own_offers(answer: OwnOffers) -> Iterator[Block]:
+    count = "1 offer" if len(answer.offers) == 1 else f"{len(answer.offers)} offers"
+    dates = sorted({offer.as_of for offer in answer.offers})
+    known = f", {answer.replaced} in place of known ones" if answer.replaced else ""
+    span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    yield Heading(f"{count} {answer.done}{known}, prices as of {span}")
+    yield Table(
+        [Column("machine", tone=Tone.NAME), Column("devices"), Column("$/h", right=True), Column("region")],
+        [
+            (
+                f"{offer.provider}:{offer.instance}",
+                f"{offer.count} x {offer.device}",
+                format_money(offer.usd_per_hour),
+                offer.place,
+            )
+            for offer in answer.offers
+        ],
+    )
+    for unusual in answer.unusual:
+        yield Sentence(f"Kept, though far from the market: {unusual}")
 
 
 def _or_dash(value: float | None, form: Callable[[float], str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from typing import TYPE_CHECKING
 
 from foretrain.serving.views.blocks import (
@@ -32,21 +33,28 @@ _MOST_EXCLUSIONS = 6
 _ALL = "all"
 _MACHINE = 22
 _LEAST_RISK = 0.005
+_OLD_DAYS = 30
 
 
-def plan_page(frontier: Frontier, why: str | None = None) -> Page:
-    """The answer, the front, the chosen job, two phases, exclusions; `why` names plans that lost."""
-    return Page.of(f"What to rent to train {frontier.model}", _blocks(frontier, why))
+def plan_page(frontier: Frontier, why: str | None = None, today: date | None = None) -> Page:
+    """The answer, the front, the chosen job, two phases, exclusions; `why` names plans that lost.
+
+    `today` is the day by which prices are old; by default the present one.
+    """
+    blocks = _blocks(frontier, why, today or date.today())
+    return Page.of(f"What to rent to train {frontier.model}", blocks)
 
 
-def _blocks(frontier: Frontier, why: str | None) -> Iterator[Block]:
+def _blocks(frontier: Frontier, why: str | None, today: date) -> Iterator[Block]:
     yield from _answer(frontier)
+    yield Sentence(_why_this(frontier), indent=1)
+    yield from old_prices(frontier, today)
     yield Break()
     yield from _front(frontier)
     yield front_chart(frontier, machines_of)
     yield from _two_phases(frontier)
     yield Break()
-    yield from job_blocks(frontier.job)
+    yield from job_blocks(frontier.job, frontier.usd_per_million_tokens(frontier.plans[frontier.reported]))
     yield from job_parts(frontier.job)
     if frontier.job_stream is not None:
         yield Break()
@@ -72,6 +80,31 @@ def _answer(frontier: Frontier) -> Iterator[Block]:
     if limits:
         yield Sentence(limits, indent=1)
     yield Sentence(_configuration(plan), indent=1)
+
+
+def _why_this(frontier: Frontier) -> str:
+    """The rule of the choice, and what the next ones by it would take."""
+    chosen = frontier.plans[frontier.reported]
+    after = [frontier.plans[index] for index in frontier.next_best]
+    listed = " or ".join(
+        f"{machines_of(plan)}, {format_duration(plan.seconds.p50)} for {format_money(plan.usd.p50)}"
+        for plan in after
+    )
+    text = f"It is {frontier.rule}" + (
+        f"; next {'is' if len(after) == 1 else 'are'} {listed}." if listed else "."
+    )
+    if frontier.meets_limits and not chosen.configuration.is_safe:
+        text += " Every such plan has a risk of more than 10 % of running out of memory."
+    return text
+
+
+def old_prices(frontier: Frontier, today: date) -> Iterator[Block]:
+    """A warning where the price of the plan is old."""
+    as_of = frontier.plans[frontier.reported].offer.as_of
+    if (today - date.fromisoformat(as_of)).days >= _OLD_DAYS:
+        newer = "`foretrain offers --refresh` reads new ones"
+        text = f"Prices are as of {as_of}, {_OLD_DAYS} days ago or more: {newer}."
+        yield Sentence(text, Tone.WARNING, indent=1)
 
 
 def _configuration(plan: Plan) -> str:
@@ -216,8 +249,9 @@ def _rest(frontier: Frontier) -> Iterator[Block]:
     )
     for each in frontier.excluded[:_MOST_EXCLUSIONS]:
         more = ", ..." if each.count > len(each.examples) else ""
+        label = "Limited" if each.is_partly else "Excluded"
         yield Sentence(
-            f"Excluded: {each.machine_types} ({', '.join(each.examples)}{more}): {as_flags(each.reason)}",
+            f"{label}: {each.machine_types} ({', '.join(each.examples)}{more}): {as_flags(each.reason)}",
             Tone.MINOR,
         )
     yield notes(note for note in frontier.notes if note not in frontier.job.notes)
@@ -277,13 +311,27 @@ def kept_limits(frontier: Frontier, plan: Plan) -> str:
     in_budget = "" if budget is None else f"the budget of {format_money(budget)}"
     if not in_time and not in_budget:
         return ""
-    both = probability(plan.both)
+    both, risks = probability(plan.both), _risks(frontier, plan)
     if not (in_time and in_budget):
-        return f"It keeps {in_time or in_budget} with {both} probability."
+        return f"It keeps {in_time or in_budget} with {both} probability{risks}."
     if probability(plan.in_time) == probability(plan.in_budget):
-        return f"It keeps {in_time} and {in_budget} with {both} probability."
+        return f"It keeps {in_time} and {in_budget} with {both} probability{risks}."
     each = f"{in_time} with {probability(plan.in_time)} and {in_budget} with {probability(plan.in_budget)}"
-    return f"It keeps {each} probability."
+    return f"It keeps {each} probability{risks}."
+
+
+def _risks(frontier: Frontier, plan: Plan) -> str:
+    """What may go wrong, where that is more than the limits: ` (risks: late 3 %, out of memory 39 %)`."""
+    given = {"deadline": frontier.deadline_seconds, "budget": frontier.budget_usd}
+    names = {"deadline": "late", "budget": "over budget", "memory": "out of memory"}
+    if plan.risks["memory"] < _LEAST_RISK:
+        return ""
+    shown = [
+        f"{name} {probability(plan.risks[risk])}"
+        for risk, name in names.items()
+        if given.get(risk, 1.0) is not None
+    ]
+    return f" (risks: {', '.join(shown)})"
 
 
 def why_lost(frontier: Frontier, reason: Reason) -> str:

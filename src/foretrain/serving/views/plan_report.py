@@ -450,7 +450,7 @@ def _scaling_row(point: ScalingPoint) -> Row:
         f"{point.global_batch:,}",
         format_duration(point.step_seconds),
         f"{point.samples_per_second:,.0f}",
-        percent(point.efficiency),
+        percent(point.efficiency) if point.fits else "",
         "yes" if point.fits else "no",
     )
 

@@ -122,7 +122,7 @@ def _blocks(prediction: JobPrediction, title: str) -> Iterator[Block]:
     if prediction.epoch is not None:
         yield _epoch(prediction.epoch)
     if prediction.job is not None:
-        yield from job_blocks(prediction.job)
+        yield from job_blocks(prediction.job, prediction.usd_per_million_tokens)
     yield from _memory_lines(prediction.memory, prediction.fullest_device)
     yield from _bottleneck(prediction.bottleneck, device(prediction.pacing_device))
     yield notes(prediction.notes)
@@ -527,15 +527,15 @@ def _scaling_row(point: ScalingPoint) -> tuple[str, ...]:
         str(point.global_batch),
         format_duration(point.step_seconds),
         f"{point.samples_per_second:,.1f}" if point.fits else "does not fit",
-        f"{point.efficiency:.0%}",
-        bar,
+        f"{point.efficiency:.0%}" if point.fits else "",
+        bar if point.fits else "",
     )
 
 
 # ---------------------------------------------------------------- the whole job
 
 
-def job_blocks(job: Job) -> Iterator[Block]:
+def job_blocks(job: Job, usd_per_million_tokens: float | None = None) -> Iterator[Block]:
     """The answer: time, money, energy, and what is least certain about them."""
     seconds, count = job.seconds, job.steps_interval
     doubt = "" if count.p10 == count.p90 else f" (80 % between {count.p10:,.0f} and {count.p90:,.0f})"
@@ -546,6 +546,7 @@ def job_blocks(job: Job) -> Iterator[Block]:
     )
     figures = [
         Figure("cost", _cost(job)),
+        *_of_tokens(usd_per_million_tokens),
         Figure("energy", _energy(job)),
         Figure("checkpoints", _saving(job)),
     ]
@@ -558,6 +559,11 @@ def job_blocks(job: Job) -> Iterator[Block]:
         figures.append(Figure("least certain", widest.source, moves))
     yield Figures(figures)
     yield notes(job.notes, indent=1)
+
+
+def _of_tokens(usd_per_million: float | None) -> Iterator[Figure]:
+    if usd_per_million is not None:
+        yield Figure("tokens", f"{format_money(usd_per_million)} per million")
 
 
 def job_parts(job: Job) -> Iterator[Block]:
