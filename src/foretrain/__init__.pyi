@@ -929,9 +929,10 @@ class _OffersRequestKeywords(TypedDict, total=False):
     all_regions: bool
     """List every region, not only the cheapest per machine."""
     refresh: str | Path | None
-    """Import a newer price file (CSV in SkyPilot's layout)."""
+    """Import newer prices: a CSV file in SkyPilot's layout, or `gpuhunt` to ask that package if it is
+    installed."""
     as_of: str | None
-    """Date of that file, if its name has none."""
+    """Date of those prices, if the name of the file has none."""
 
 class _AddOffersRequestKeywords(TypedDict, total=False):
     """Prices of your own."""
@@ -1411,7 +1412,7 @@ def list_links(
 def list_offers(
     request: OffersRequest | None = None, **options: Unpack[_OffersRequestKeywords]
 ) -> OfferList | ImportReport:
-    """What machines cost to rent, every price with its date; `refresh` imports a newer price file instead.
+    """What machines cost to rent, every price with its date; `refresh` imports newer prices instead.
 
     >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
     3

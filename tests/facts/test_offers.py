@@ -22,10 +22,9 @@ from foretrain.facts.offers import (
     offers_named,
     search,
     shipped_offers,
-    user_offers_file,
 )
 from foretrain.facts.price_files import without_outliers
-from foretrain.facts.providers import LeftOut, providers
+from foretrain.facts.providers import LeftOut, providers, user_offers_file
 from foretrain.facts.sheets import FactKind, data_root, read_toml
 from foretrain.units import GIB
 

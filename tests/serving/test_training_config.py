@@ -89,7 +89,7 @@ def test_plans_take_what_does_not_depend_on_machines() -> None:
 
 def test_a_plan_says_what_it_took(tmp_path: Path) -> None:
     file = small(tmp_path, "max_steps: 70\n")
-    answer = ft.plan(from_config=file, gpu="t4", cloud="aws", max_gpus=1)
+    answer = ft.plan(from_config=file, gpu="a10g", cloud="aws", max_gpus=1)
     assert answer.to_dict()["configuration"]["taken"]["steps"]["value"] == 70
     assert any("(TrainingArguments)" in note for note in answer.notes)
 
@@ -109,7 +109,7 @@ def test_a_batch_that_is_given_replaces_batches_that_do_not_agree(tmp_path: Path
 
 def test_a_request_object_takes_its_configuration(tmp_path: Path) -> None:
     file = small(tmp_path, "gradient_checkpointing: true\nfsdp: full_shard\n")
-    request = ft.FitRequest(model="gpt2", on="t4:2", from_config=file)
+    request = ft.FitRequest(model="gpt2", on="rtx3090:2", from_config=file)
     answer = ft.fit(request)
     assert answer.workload.options.checkpoint_activations
     assert answer.strategy == "fsdp"

@@ -54,6 +54,7 @@ from foretrain.facts.offers import (
     all_offers,
     is_older,
     latest_as_of,
+    offer_fields,
     shipped_offers,
 )
 from foretrain.facts.providers import HostMachine, LeftOut, Provider, providers
@@ -192,7 +193,9 @@ class Conversion:
 def refuse_missing(file: Path) -> None:
     """Raise `MissingData` where there is no such file."""
     if not file.is_file():
-        raise MissingData(f"there is no file {str(file)!r}; give a price CSV, plain or .gz")
+        raise MissingData(
+            f"there is no file {str(file)!r}; give a price CSV, plain or .gz, or the package gpuhunt"
+        )
 
 
 def read_price_file(file: Path) -> tuple[PriceRow, ...]:
@@ -423,22 +426,35 @@ def _without_useless_spot(offer: Offer) -> Offer:
     return offer
 
 
+@dataclass(frozen=True, slots=True)
+class PriceChanges:
+    """Offers of an import against those known before: another price, new, no longer listed, the same."""
+
+    changed: int
+    new: int
+    gone: int
+    same: int
+
+
 @final
 @dataclass(frozen=True)
 class ImportReport(Answer):
     """What an import did: how many offers each cloud got, and all that was not taken over, with reasons.
 
-    `older` names clouds whose known offers are newer than the file; they keep them.
+    `file` is the name of the file or catalogue package, `complaints` what that package logged. `older` names
+    clouds whose known offers are newer; they keep them.
     """
 
     file: str
     as_of: str
     rows: int
     offers_by_cloud: tuple[tuple[str, int], ...]
+    changes: PriceChanges
     older: tuple[str, ...]
     skipped: tuple[SkippedRows, ...]
     outliers: tuple[Outlier, ...]
     spot_prices_dropped: int
+    complaints: tuple[str, ...] = ()
 
     @property
     def offers(self) -> int:
@@ -462,22 +478,56 @@ def import_prices(file: Path, as_of: date | None = None) -> ImportReport:
     malformed file raises `InvalidData` and changes nothing. Importing the same file again changes nothing.
     """
     dated = as_of.isoformat() if as_of is not None else _date_in_name(file)
-    rows = read_price_file(file)
+    return import_rows(read_price_file(file), dated, file.name)
+
+
+def import_rows(
+    rows: Sequence[PriceRow],
+    as_of: str,
+    file: str,
+    skipped: Sequence[SkippedRows] = (),
+    complaints: Sequence[str] = (),
+) -> ImportReport:
+    """Import the rows of a price file or catalogue; `skipped` and `complaints` go into the report."""
+    before = [offer for offer in all_offers() if not offer.historical and offer.source != OWN_SOURCE]
     clouds = {row.cloud for row in rows}
     others = [offer for offer in all_offers() if offer.provider not in clouds]
-    converted = convert(rows, dated, "user-import", others)
+    converted = convert(rows, as_of, "user-import", others)
     taken = _merge_into_kept(converted.offers)
     older = {offer.provider for offer in converted.offers} - {offer.provider for offer in taken}
     return ImportReport(
-        file=file.name,
-        as_of=dated,
+        file=file,
+        as_of=as_of,
         rows=len(rows),
         offers_by_cloud=tuple(sorted(Counter(offer.provider for offer in taken).items())),
+        changes=_changes(before, taken),
         older=tuple(sorted(older)),
-        skipped=converted.skipped,
+        skipped=(*converted.skipped, *skipped),
         outliers=converted.outliers,
         spot_prices_dropped=converted.spot_prices_dropped,
+        complaints=tuple(complaints),
     )
+
+
+def _changes(before: Iterable[Offer], taken: Sequence[Offer]) -> PriceChanges:
+    """What an import changed, over the clouds that it was taken for."""
+    clouds = {offer.provider for offer in taken}
+    old = {_place(offer): _prices(offer) for offer in before if offer.provider in clouds}
+    new = {_place(offer): _prices(offer) for offer in taken}
+    both = old.keys() & new.keys()
+    changed = sum(old[place] != new[place] for place in both)
+    return PriceChanges(
+        changed, len(new.keys() - old.keys()), len(old.keys() - new.keys()), len(both) - changed
+    )
+
+
+def _place(offer: Offer) -> tuple[str, str, str]:
+    return offer.provider, offer.instance, offer.region
+
+
+def _prices(offer: Offer) -> tuple[str, ...]:
+    """Both prices as they are kept: a file has five decimals."""
+    return offer_fields(offer)[-2:]
 
 
 def _date_in_name(file: Path) -> str:

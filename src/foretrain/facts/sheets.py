@@ -88,6 +88,10 @@ class Sheet:
             return self is other
         return (self.subject, self.facts) == (other.subject, other.facts)
 
+    def __repr__(self) -> str:
+        """With what was read, not with what reads it: digests of it are the same in every process."""
+        return f"Sheet({self.subject!r}, {self.facts!r})"
+
     def __iter__(self) -> Iterator[Fact]:
         return iter(self.facts)
 

@@ -204,7 +204,8 @@ def _with_alternative(scenario: Scenario, context: StepContext, nothing: Infeasi
         except ForetrainError:  # unknown network, or a global batch that does not divide
             break
         if not isinstance(ranking, Infeasible):
-            fitting = layout_text(ranking.best)
+            best = ranking.fastest[0].candidate
+            fitting = layout_text(best.configuration, best.is_checkpointed)
             return replace(nothing, alternative=f"use {larger.hardware.name} with {fitting}")
     return nothing
 
@@ -470,11 +471,12 @@ def _families(ranking: Ranking) -> Iterator[BestOfFamily]:
 def _runners_up(ranking: Ranking) -> Iterator[RankedLayout]:
     from foretrain.prediction.advice.remedies import layout_text
 
-    for other in ranking.evaluations[1:]:
+    best = ranking.fastest[0]
+    for candidate, seconds, size in ranking.fastest[1:]:
         yield RankedLayout(
-            strategy=layout_text(other),
-            micro_batch=other.configuration.micro_batch,
-            step_seconds=other.seconds,
-            memory_bytes=other.memory.bytes,
-            slower=other.seconds / ranking.best.seconds,
+            strategy=layout_text(candidate.configuration, candidate.is_checkpointed),
+            micro_batch=candidate.configuration.micro_batch,
+            step_seconds=seconds,
+            memory_bytes=size,
+            slower=seconds / best.seconds,
         )

@@ -11,18 +11,14 @@ learned on this machine.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
-from foretrain.facts.user_data import user_data_dir, write_atomically
 from foretrain.jobs.batch_limits import largest_batch
 from foretrain.jobs.configurations import (
     NoConfiguration,
@@ -35,6 +31,7 @@ from foretrain.jobs.length import Length
 from foretrain.jobs.options import BatchLimits, JobOptions
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel
+from foretrain.prediction.kept import keep_result, kept_file, read_result
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions
 from foretrain.prediction.strategies.strategy import plan_words
@@ -42,9 +39,6 @@ from foretrain.scheduling.files import JobTimes, middle_spread
 from foretrain.scheduling.problem import Configuration
 from foretrain.units import format_bytes
 from foretrain.workloads.workload import Workload, content_key
-
-_LEARNED = ("devices", "calibrations", "measurements.json")
-"""What of the user's data predictions depend on."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +149,8 @@ def _cache_file(training: Training, machines: Mapping[tuple[Any, ...], Hardware]
     key = content_key(training.workload)
     if key is None or not isinstance(training.model, str):
         return None
-    content = (
+    return kept_file(
+        "job-times",
         key,
         training.length,
         training.limits,
@@ -164,46 +159,20 @@ def _cache_file(training: Training, machines: Mapping[tuple[Any, ...], Hardware]
         training.input,
         training.options,
         tuple(machines),
-        _package(),
-        _learned_state(user_data_dir()),
     )
-    digest = hashlib.blake2b(repr(content).encode(), digest_size=20).hexdigest()
-    return user_data_dir() / "job-times" / f"{digest}.json"
 
 
 def _answers(
     training: Training, machines: Mapping[tuple[Any, ...], Hardware], progress: Callable[[str], None]
 ) -> list[Quantiles | str]:
-    """The time on each machine, predicted if it is not kept yet.
-
-    A folder that cannot be written to costs speed, not correctness.
-    """
+    """The time on each machine, predicted if it is not kept yet."""
     file = _cache_file(training, machines)
     if file is not None:
-        with suppress(OSError, ValueError, TypeError):
-            stored = json.loads(file.read_text(encoding="utf-8"))
+        with suppress(ValueError, TypeError):
+            stored = read_result(file)
             return [each if isinstance(each, str) else Quantiles(*map(float, each)) for each in stored]
     answers = list(_predict_times(training, list(machines.values()), progress))
     if file is not None:
         plain = [each if isinstance(each, str) else (each.p10, each.p50, each.p90) for each in answers]
-        with suppress(OSError):
-            write_atomically(file, json.dumps(plain))
+        keep_result(file, plain)
     return answers
-
-
-@cache
-def _package() -> str:
-    """A digest of foretrain's own files by time and size: predictions of another version are not trusted."""
-    return _stamps(Path(__file__).resolve().parent.parent)
-
-
-def _learned_state(home: Path) -> str:
-    """The same of what the user added that predictions use."""
-    return "".join(_stamps(home / name) for name in _LEARNED)
-
-
-def _stamps(place: Path) -> str:
-    paths = place.rglob("*") if place.is_dir() else (place,)
-    files = [path for path in paths if path.is_file() and path.suffix != ".pyc"]
-    stamps = sorted((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-    return hashlib.blake2b(json.dumps(stamps).encode(), digest_size=16).hexdigest()

@@ -1,7 +1,8 @@
 """Launch files run by the real tools: torchrun, Slurm of two nodes and Ray of two nodes start real processes.
 
-The processes meet with gloo, sum their ranks and write down what they saw. SkyPilot rents machines, so its
-files are only read, in `test_launch_files`.
+The processes meet with gloo, sum their ranks and write down what they saw; with `examples/train_plan.py` they
+train what was planned. SkyPilot and Kubernetes need machines, so their files are only read, in
+`test_launch_files`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,25 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.planned import planned
 
+from foretrain.jobs.options import BatchLimits, LengthOptions
 from foretrain.measuring.distributed_trials.namespaces import why_not
-from foretrain.planning.launch_files import launch_file
+from foretrain.planning.frontier import Frontier
+from foretrain.planning.launch_files import launch_file, launch_plan
 from foretrain.planning.launch_files._base import LaunchPlan, environment
+from foretrain.planning.machines import MachinesRequest
+from foretrain.planning.plan import PlanProblem
 from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.workloads.options import WorkloadRequest
+from foretrain.workloads.readers.python_file import load_module
+from foretrain.workloads.requests import workload_of
 
 ROOT = Path(__file__).parents[3]
 ARGUMENTS = ("--note", 'it\'s "50 %" $HOME')
@@ -115,6 +126,105 @@ def test_torchrun_runs_its_file(tmp_path: Path) -> None:
     plan, folder = a_plan(1, 2), tmp_path / "job"
     run("bash", written("torchrun", plan, folder), folder=folder)
     check(plan, folder)
+
+
+@cache
+def a_frontier() -> Frontier:
+    """Two GPUs of one machine for a model that a CPU trains in a second: 16 samples a step, 3 steps."""
+    return planned(
+        PlanProblem(
+            workload_of(WorkloadRequest("bert-tiny", seq_len=16, precision="bf16")),
+            LengthOptions(steps=3),
+            machines=MachinesRequest(gpu=("a6000",), cloud=("lambda",), max_gpus=2),
+            batches=BatchLimits(global_batch=16),
+        )
+    )
+
+
+def planned_as(strategy: str, micro_batches: int, **asked: Any) -> LaunchPlan:
+    """The plan of two GPUs in another configuration, as `plan --emit` launches it."""
+    frontier = a_frontier()
+    index = next(place for place, each in enumerate(frontier.plans) if each.devices == 2)
+    plan = frontier.plans[index]
+    workload = workload_of(WorkloadRequest("bert-tiny", seq_len=16, **asked))
+    configuration = replace(
+        plan.configuration,
+        strategy=strategy,
+        micro_batches=micro_batches,
+        precision=workload.options.precision,
+        checkpoint_activations=workload.options.checkpoint_activations,
+    )
+    plans = list(frontier.plans)
+    plans[index] = replace(plan, configuration=configuration)
+    shown = replace(frontier, workload=workload, plans=tuple(plans), reported=index)
+    return launch_plan(shown, f"{ROOT / 'examples' / 'train_plan.py'} --report ran.json")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "micro_batches", "asked", "expected"),
+    [
+        (
+            "ddp",
+            2,
+            {"precision": "bf16", "lora": "r=4", "checkpoint_activations": True},
+            # two layers, each with adapters of rank 4 at query and value, of 128 inputs and outputs
+            {"optimizer": "AdamW", "trained_parameters": 2 * 2 * 4 * (128 + 128), "runs_of_a_block": 2},
+        ),
+        ("zero1", 4, {"precision": "bf16", "optimizer": "momentum"}, {"optimizer": "SGD"}),
+        ("zero2", 1, {"precision": "fp16"}, {"optimizer": "AdamW"}),
+        (
+            "zero3",
+            2,
+            {"precision": "bf16", "selective_checkpointing": True},
+            {"optimizer": "AdamW", "runs_of_a_block": 2},
+        ),
+        ("ddp", 1, {"precision": "fp32", "compile": True}, {"optimizer": "AdamW", "is_compiled": True}),
+    ],
+    ids=["adapters", "zero1", "zero2", "zero3", "compiled"],
+)
+def test_the_emitted_file_trains_what_was_planned(
+    strategy: str, micro_batches: int, asked: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    plan, folder = planned_as(strategy, micro_batches, **asked), tmp_path / "job"
+    folder.mkdir()
+    file = launch_file("torchrun", plan)
+    (folder / file.file_name).write_text(file.text)
+    run("bash", file.file_name, folder=folder)
+    ran = json.loads((folder / "ran.json").read_text())
+    variables = {variable.name: variable.value for variable in environment(plan)}
+    assert ran["zero_stage"] == plan.layout.zero_stage
+    assert (ran["processes"], ran["steps"]) == (plan.devices, int(variables["FORETRAIN_STEPS"])) == (2, 3)
+    assert (ran["global_batch"], ran["micro_batches"]) == (plan.global_batch, micro_batches)
+    assert ran["input_shape"] == [plan.micro_batch, 16]
+    assert ran["precision"] == plan.precision == asked["precision"]
+    assert ran["master_weights"] == ("FORETRAIN_MASTER_WEIGHTS" in variables)
+    # FSDP computes with copies in half precision of its own shards, which are the FP32 masters.
+    assert ran["weights"] == ("fp32" if plan.layout.zero_stage > 1 else variables["FORETRAIN_WEIGHTS"])
+    assert {"runs_of_a_block": 1, "is_compiled": False, **expected}.items() <= ran.items()
+    assert ran["last_loss"] < ran["first_loss"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"LORA": "r=4,quantised"}, "four-bit weights need bitsandbytes"),
+        ({"TENSOR_PARALLEL": "2"}, "FORETRAIN_TENSOR_PARALLEL=2: train_plan.py does not do this"),
+        ({"OPTIMIZER": "muon"}, "FORETRAIN_OPTIMIZER=muon: train_plan.py runs sgd, momentum"),
+        ({"PRECISION": "fp8"}, "FORETRAIN_PRECISION=fp8: train_plan.py runs fp32, tf32, bf16, fp16"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch.distributed.optim's own use
+def test_the_reference_script_refuses_what_it_would_run_differently(
+    changed: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load_module(ROOT / "examples" / "train_plan.py") as script:
+        for variable in environment(planned_as("ddp", 1, precision="bf16")):
+            monkeypatch.setenv(variable.name, variable.value)
+        script.check_plan()
+        for name, value in changed.items():
+            monkeypatch.setenv(f"FORETRAIN_{name}", value)
+        with pytest.raises(SystemExit, match=message):
+            script.check_plan()
 
 
 @NAMESPACES

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,3 +169,34 @@ def test_sketched_times_are_finite() -> None:
         "data parallelism alone", "ZeRO or FSDP alone", "tensor parallelism", "a pipeline",
         "tensor parallelism and a pipeline",
     }  # fmt: skip
+
+
+def test_a_search_that_is_kept_gives_the_same_ranking(own_home: Path) -> None:
+    context = context_of("gpt2", "a100-sxm-80gb:4")
+    first, again = search(context, 16), search(context, 16)
+    assert isinstance(first, Ranking)
+    assert isinstance(again, Ranking)
+    assert len([*(own_home / "searches").iterdir()]) == 1
+    assert first.evaluated
+    assert not again.evaluated  # it was read
+    assert (again.candidates, again.fastest) == (first.candidates, first.fastest)
+    assert again.memory_factors == first.memory_factors
+    assert [each.seconds for each in again.evaluations] == [each.seconds for each in first.evaluations]
+    assert [each.memory.bytes for each in again.evaluations] == [each.bytes for each in first.fastest]
+
+
+def test_a_search_on_other_devices_is_kept_apart(own_home: Path) -> None:
+    for on in ("a100-sxm-80gb:4", "h100-sxm:4"):
+        search(context_of("gpt2", on), 16)
+    assert len([*(own_home / "searches").iterdir()]) == 2
+
+
+def test_a_kept_search_that_cannot_be_read_is_made_anew(own_home: Path) -> None:
+    context = context_of("gpt2", "a100-sxm-80gb:4")
+    search(context, 16)
+    (file,) = (own_home / "searches").iterdir()
+    for content in (b"nonsense", zlib.compress(b'{"layouts": 3}')):
+        file.write_bytes(content)
+        again = search(context, 16)
+        assert isinstance(again, Ranking)
+        assert again.evaluated

@@ -91,6 +91,21 @@ def test_ignored_entries_are_listed() -> None:
     assert set(config.ignored) == {"lora_alpha", "datasets", "learning_rate"}
 
 
+@pytest.mark.parametrize(
+    ("hub", "model"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama3-8b"),
+        ("unsloth/Meta-Llama-3.1-70B-bnb-4bit", "llama3-70b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("google/gemma-2-9b-it", "gemma2-9b"),
+        ("my-org/unknown-3b", "hf:my-org/unknown-3b"),
+    ],
+)
+def test_models_of_the_hub(tmp_path: Path, hub: str, model: str) -> None:
+    assert options(written(tmp_path, "a.yml", f"base_model: {hub}\n"))["model"] == model
+
+
 # ---------------------------------------------------------------- batches
 
 

@@ -18,7 +18,14 @@ from foretrain.workloads.zoo.encoder_decoders import (
     t5,
     transformer,
 )
-from foretrain.workloads.zoo.layers import Attention, ComposedGelu, causal_bias, rotary_angles, rotate
+from foretrain.workloads.zoo.layers import (
+    Attention,
+    ComposedGelu,
+    SparseSwiGLU,
+    causal_bias,
+    rotary_angles,
+    rotate,
+)
 from foretrain.workloads.zoo.transformers import bert, gpt, llama, vit
 
 VOCABULARY = 11
@@ -29,6 +36,9 @@ PATCHES = {"patch": 4, "layers": 2, "width": 16, "heads": 4, "hidden": 24, "clas
 BUILDERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "gpt": (gpt, SMALL),
     "llama": (llama, {**SMALL, "kv_heads": 2}),
+    "qwen": (llama, {**SMALL, "kv_heads": 2, "qkv_bias": True, "head_norm": True}),
+    "mixtral": (llama, {**SMALL, "kv_heads": 2, "experts": 4, "experts_per_token": 2}),
+    "gemma": (llama, {**SMALL, "kv_heads": 2, "head_width": 6, "tied": True, "gemma": True}),
     "bert": (bert, SMALL),
     "bert-classifier": (bert, {**SMALL, "classes": 3}),
     "t5": (t5, SMALL_T5),
@@ -90,7 +100,7 @@ def test_eager_attention_runs_on_the_meta_device(name: str) -> None:
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("family", ["gpt", "llama", "t5", "transformer"])
+@pytest.mark.parametrize("family", ["gpt", "llama", "qwen", "gemma", "t5", "transformer"])
 def test_a_decoder_does_not_see_the_future(family: str, attention: AttentionKind) -> None:
     example = small(family, attention)
     *before, ids = example.inputs
@@ -122,6 +132,22 @@ def test_a_decoder_reads_the_source(family: str) -> None:
     source, target = example.inputs
     other = (source + 1) % VOCABULARY
     assert not torch.allclose(logits(example, source, target), logits(example, other, target))
+
+
+def test_experts_share_the_tokens() -> None:
+    """Two of four experts for each of eight tokens: sixteen places, four for every expert."""
+    layer = SparseSwiGLU(2, 3, experts=4, per_token=2)
+    seen: list[int] = []
+    for expert in layer.experts:
+        expert.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].size(1)))
+    assert layer(torch.rand(1, 8, 2)).shape == (1, 8, 2)
+    assert seen == [4, 4, 4, 4]
+
+
+def test_one_expert_for_every_token_is_a_plain_network() -> None:
+    layer = SparseSwiGLU(2, 3, experts=1, per_token=1)
+    x = torch.rand(1, 4, 2)
+    torch.testing.assert_close(layer(x), layer.experts[0](x))
 
 
 def test_attention_by_hand() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, fits_memory
-from foretrain.prediction.scenario import Evaluation, FullestDevice, fullest_device
+from foretrain.prediction.scenario import Evaluation, FullestDevice, StepConfiguration, fullest_device
 from foretrain.prediction.search.search import search
 from foretrain.workloads.executed import OPTIMIZER, is_offloaded
 
@@ -127,14 +127,12 @@ def _layouts(now: Evaluation) -> Iterator[MemoryRemedy]:
     ranking = search(now.context, now.configuration.global_batch)
     if isinstance(ranking, Infeasible):
         return
-    for other in ranking.evaluations[:_MAX_LAYOUTS]:
-        yield _remedy(layout_text(other), other.memory)
+    for each in ranking.fastest[:_MAX_LAYOUTS]:
+        text = layout_text(each.candidate.configuration, each.candidate.is_checkpointed)
+        yield MemoryRemedy(text, each.bytes, fits=True)
 
 
-def layout_text(evaluation: Evaluation) -> str:
+def layout_text(configuration: StepConfiguration, is_checkpointed: bool) -> str:
     """A configuration as a request would give it."""
-    configuration = evaluation.configuration
     text = f"strategy {configuration.layout.name}, micro_batches {configuration.micro_batches}"
-    if evaluation.context.workload.options.checkpoint_activations:
-        text += ", checkpoint_activations"
-    return text
+    return f"{text}, checkpoint_activations" if is_checkpointed else text

@@ -11,12 +11,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from foretrain.answers import Infeasible
+from foretrain.encoding import encode
 from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.persisted import restore
+from foretrain.prediction.corrections.apply import CorrectedCostModel
+from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.kept import keep_result, kept_file, read_result
 from foretrain.prediction.resolving import as_stored, storage_of
 from foretrain.prediction.scenario import (
     Evaluation,
@@ -37,7 +44,7 @@ from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.family import Family
 from foretrain.workloads.graph import garbage_collection_off
 from foretrain.workloads.options import ResolvedOptions
-from foretrain.workloads.workload import BATCHES, Workload, executed_graph_at, record_family
+from foretrain.workloads.workload import BATCHES, Workload, content_key, executed_graph_at, record_family
 
 RETURNED = 3
 """Evaluations that a ranking holds."""
@@ -76,19 +83,40 @@ MemoryFactors = Mapping[tuple[int, bool], float]
 """Memory evaluated in full over that of the sketch, by `Candidate.memory_kind`; 1 where nothing is known."""
 
 
+class FittingLayout(NamedTuple):
+    """A candidate that fits: step time and memory of its evaluation in full."""
+
+    candidate: Candidate
+    seconds: float
+    bytes: float
+
+
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The fastest layouts, all evaluated in full, and all candidates of the search by their sketches."""
+    """The fastest layouts, all evaluated in full, and all candidates of the search by their sketches.
 
-    evaluations: tuple[Evaluation, ...]
+    `evaluated` are the evaluations of the fastest where they are at hand.
+    """
+
+    fastest: tuple[FittingLayout, ...]
     candidates: tuple[Candidate, ...]
     context: StepContext
     memory_factors: MemoryFactors
+    evaluated: tuple[Evaluation, ...] = ()
 
-    @property
+    @cached_property
     def best(self) -> Evaluation:
         """The fastest layout that fits."""
-        return self.evaluations[0]
+        return self.evaluated[0] if self.evaluated else self._evaluate(self.fastest[0])
+
+    @cached_property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """The fastest layouts in full."""
+        return self.evaluated or (self.best, *map(self._evaluate, self.fastest[1:]))
+
+    def _evaluate(self, layout: FittingLayout) -> Evaluation:
+        within = _with_checkpointing(self.context, layout.candidate.is_checkpointed)
+        return evaluate(within, layout.candidate.configuration)
 
     @property
     def best_of_families(self) -> dict[str, Candidate]:
@@ -119,13 +147,86 @@ def _family(layout: Layout) -> str:
 def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
     """The fastest layouts for a global batch; `Infeasible` if none fits."""
     with garbage_collection_off(), phase(f"searching layouts of {context.hardware.devices} devices"):
+        file = _kept_file(context, global_batch)
+        kept = None if file is None else _restore(context, read_result(file))
+        if kept is not None:
+            return kept
         candidates = sorted(_candidates(context, global_batch), key=lambda each: each.sketch.seconds)
         if not candidates:
             raise InvalidRequest(
                 f"global_batch {global_batch} cannot be divided over {context.hardware.devices} devices by "
                 f"any layout; use a multiple of {context.hardware.devices}"
             )
-        return _rank(context, candidates)
+        ranking = _rank(context, candidates)
+        if file is not None:
+            keep_result(file, _plain(ranking))
+        return ranking
+
+
+# Keep: a later search for the same evaluates only the best layout.
+
+
+def _kept_file(context: StepContext, global_batch: int) -> Path | None:
+    """Where a search is kept; None where what it depends on cannot be written down."""
+    workload, at = context.workload, context.environment
+    key, model = content_key(workload), at.model
+    inner = model.inner if isinstance(model, CorrectedCostModel) else model
+    is_shipped = all(type(each).__module__.startswith("foretrain.") for each in strategies().values())
+    if key is None or not is_shipped or inner != OperatorCostModel():
+        return None
+    return kept_file(
+        "searches",
+        key,
+        sorted(workload.left_open),
+        workload.options,
+        context.hardware,
+        at,
+        context.input,
+        context.jitter,
+        global_batch,
+        tuple(strategies()),
+    )
+
+
+def _plain(ranking: Ranking | Infeasible) -> Any:
+    if isinstance(ranking, Infeasible):
+        return {"infeasible": encode(ranking)}
+    place = {id(each): index for index, each in enumerate(ranking.candidates)}
+    layouts: dict[Layout, int] = {}
+    return {
+        "candidates": [
+            (
+                layouts.setdefault(each.configuration.layout, len(layouts)),
+                each.configuration.batch,
+                each.configuration.micro_batches,
+                each.is_checkpointed,
+                (each.sketch.seconds, each.sketch.bytes, each.sketch.fits),
+            )
+            for each in ranking.candidates
+        ],
+        "layouts": [asdict(layout) for layout in layouts],
+        "fastest": [(place[id(each.candidate)], each.seconds, each.bytes) for each in ranking.fastest],
+        "factors": list(ranking.memory_factors.items()),
+    }
+
+
+def _restore(context: StepContext, plain: Any) -> Ranking | Infeasible | None:
+    """The outcome of an earlier search; None if it cannot be read."""
+    if plain is None:
+        return None
+    try:
+        if "infeasible" in plain:
+            return restore(Infeasible, plain["infeasible"])
+        layouts = [restore(Layout, each) for each in plain["layouts"]]
+        candidates = tuple(
+            Candidate(StepConfiguration(layouts[layout], batch, parts), checkpointed, Sketch(*estimate))
+            for layout, batch, parts, checkpointed, estimate in plain["candidates"]
+        )
+        fastest = tuple(FittingLayout(candidates[place], *figures) for place, *figures in plain["fastest"])
+        factors = {(stage, checkpointed): factor for (stage, checkpointed), factor in plain["factors"]}
+    except (KeyError, TypeError, ValueError, IndexError):
+        return None
+    return Ranking(fastest, candidates, context, factors)
 
 
 # Enumerate: configurations of a workload and their sketches.
@@ -323,25 +424,32 @@ def _divisible_model(context: StepContext) -> _DivisibleModel:
 
 
 def _rank(context: StepContext, candidates: Sequence[Candidate]) -> Ranking | Infeasible:
-    evaluations, factors = _evaluate_candidates(context, [each for each in candidates if each.sketch.fits])
-    if not evaluations:  # sketches may overestimate memory
+    evaluated, factors = _evaluate_candidates(context, [each for each in candidates if each.sketch.fits])
+    if not evaluated:  # sketches may overestimate memory
         leanest = sorted(candidates, key=lambda each: each.sketch.bytes)[:_LEANEST]
-        tried = [each for each in (_evaluation(context, one) for one in leanest) if each is not None]
-        evaluations = [each for each in tried if each.memory.fits]
-        if not evaluations:
-            return _infeasible(context, candidates, tried)
-    fastest = sorted(evaluations, key=lambda evaluation: evaluation.seconds)[:RETURNED]
-    return Ranking(tuple(fastest), tuple(candidates), context, factors)
+        tried = [(each, _evaluation(context, each)) for each in leanest]
+        known = [(each, evaluation) for each, evaluation in tried if evaluation is not None]
+        evaluated = [(each, evaluation) for each, evaluation in known if evaluation.memory.fits]
+        if not evaluated:
+            return _infeasible(context, candidates, [evaluation for _, evaluation in known])
+    fastest = sorted(evaluated, key=lambda each: each[1].seconds)[:RETURNED]
+    return Ranking(
+        tuple(FittingLayout(each, result.seconds, result.memory.bytes) for each, result in fastest),
+        tuple(candidates),
+        context,
+        factors,
+        tuple(evaluation for _, evaluation in fastest),
+    )
 
 
 def _evaluate_candidates(
     context: StepContext, candidates: Sequence[Candidate]
-) -> tuple[list[Evaluation], MemoryFactors]:
+) -> tuple[list[tuple[Candidate, Evaluation]], MemoryFactors]:
     """The first candidates that fit, evaluated in full, and the memory they need over that of their sketches.
 
     Candidates that would not fit by the factors known so far are skipped.
     """
-    evaluations: list[Evaluation] = []
+    evaluated: list[tuple[Candidate, Evaluation]] = []
     factors: dict[tuple[int, bool], float] = {}
     tried = 0
     for candidate in candidates:
@@ -357,11 +465,11 @@ def _evaluate_candidates(
         factors[candidate.memory_kind] = max(factors.get(candidate.memory_kind, 1.0), factor)
         if fullest.memory.fits:
             evaluation = fullest.evaluation or evaluate(within, candidate.configuration)
-            evaluations.append(evaluation)
+            evaluated.append((candidate, evaluation))
         enough = max(RETURNED, min(_MAX_EVALUATIONS, _CALLS_EVALUATED // len(fullest.whole.calls)))
-        if len(evaluations) >= enough or tried >= _MAX_EVALUATIONS:
+        if len(evaluated) >= enough or tried >= _MAX_EVALUATIONS:
             break
-    return evaluations, factors
+    return evaluated, factors
 
 
 def _corrected_bytes(candidate: Candidate, factors: MemoryFactors) -> float:

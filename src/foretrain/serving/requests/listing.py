@@ -81,6 +81,7 @@ class OffersRequest(Request):
     EXAMPLES = (
         "foretrain offers --gpu h100 --count 8 --sort price --cloud aws,gcp --spot",
         "foretrain offers --refresh prices_2026_09.csv",
+        "foretrain offers --refresh gpuhunt",
     )
 
     gpu: str | None = option(
@@ -113,9 +114,14 @@ class OffersRequest(Request):
     all_regions: bool = option(
         SWITCH, "List every region, not only the cheapest per machine.", default=False, panel=OUTPUT
     )
-    refresh: Path | None = option(FILE, "Import a newer price file (CSV in SkyPilot's layout).", panel=PRICES)
+    refresh: Path | None = option(
+        FILE,
+        "Import newer prices: a CSV file in SkyPilot's layout, or `gpuhunt` to ask that package if it is "
+        "installed.",
+        panel=PRICES,
+    )
     as_of: str | None = option(
-        TEXT, "Date of that file, if its name has none.", metavar="YYYY-MM-DD", panel=PRICES
+        TEXT, "Date of those prices, if the name of the file has none.", metavar="YYYY-MM-DD", panel=PRICES
     )
 
 

@@ -129,7 +129,7 @@ class OfferList(Answer):
 
 
 def list_offers(request: OffersRequest) -> OfferList | ImportReport:
-    """What machines cost to rent, every price with its date; `refresh` imports a newer price file instead.
+    """What machines cost to rent, every price with its date; `refresh` imports newer prices instead.
 
     >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
     3
@@ -137,11 +137,14 @@ def list_offers(request: OffersRequest) -> OfferList | ImportReport:
     from foretrain.facts.offers import OfferQuery, contradiction, search
 
     if request.refresh is not None:
+        from foretrain.facts.price_catalogues import CATALOGUES, import_catalogue
         from foretrain.facts.price_files import import_prices
 
+        if str(request.refresh) in CATALOGUES and not request.refresh.exists():
+            return import_catalogue(str(request.refresh), _day(request.as_of))
         return import_prices(request.refresh, _day(request.as_of))
     if request.as_of is not None:
-        raise InvalidRequest("`as_of` is the date of `refresh` FILE: give that too")
+        raise InvalidRequest("`as_of` is the date of `refresh`: give that too")
     query = OfferQuery(
         gpu=request.gpu,
         count=request.count,

@@ -232,6 +232,13 @@ def _price_import(report: ImportReport) -> Iterator[Block]:
         [Column("cloud"), Column("offers", right=True)],
         [(cloud, str(number)) for cloud, number in report.offers_by_cloud],
     )
+    change = report.changes
+    yield Sentence(
+        f"Against the prices known before: {change.changed} changed, {change.new} new, "
+        f"{change.gone} no longer listed, {change.same} the same"
+    )
+    for complaint in report.complaints:
+        yield Sentence(f"{report.file}: {complaint}")
     if report.older:
         yield Sentence(f"Not taken, older than what is known: {', '.join(report.older)}")
     if report.outliers:

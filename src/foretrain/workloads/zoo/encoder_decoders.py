@@ -32,7 +32,7 @@ from torch.nn import functional
 
 from foretrain.workloads.example import Example
 from foretrain.workloads.zoo.catalogue import AttentionKind, Sizes
-from foretrain.workloads.zoo.layers import Attention, Block, FeedForward, causal_bias
+from foretrain.workloads.zoo.layers import Attention, Block, FeedForward, across, causal_bias
 from foretrain.workloads.zoo.tasks import sequence_to_sequence
 
 
@@ -306,17 +306,12 @@ class SwitchFeedForward(nn.Module):
         kept = chosen * (chosen.cumsum(dim=1) <= self.capacity)
         filled, token = kept.transpose(1, 2).topk(min(self.capacity, x.size(1)), dim=-1)
         outputs = [
-            network(x.gather(1, _across(slots, x)))
+            network(x.gather(1, across(slots, x)))
             for network, slots in zip(self.experts, token.unbind(1), strict=True)
         ]
         weight = filled.flatten(1) * trust.gather(1, token.flatten(1))
         output: Tensor = torch.cat(outputs, dim=1) * weight.unsqueeze(-1)
-        return output.new_zeros(x.shape).scatter_add(1, _across(token.flatten(1), x), output)
-
-
-def _across(token: Tensor, x: Tensor) -> Tensor:
-    """Token indices (batch, slots) widened to every feature of `x`."""
-    return token.unsqueeze(-1).expand(-1, -1, x.size(-1))
+        return output.new_zeros(x.shape).scatter_add(1, across(token.flatten(1), x), output)
 
 
 class Switch(nn.Module):

@@ -72,6 +72,13 @@ class FusedRMSNorm(nn.LayerNorm):
         super().__init__(width, eps=eps, bias=False)
 
 
+class CastingRMSNorm(nn.RMSNorm):
+    """In the precision of its weight: autocast leaves the outputs of products in half precision."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype))
+
+
 Rotary = tuple[Tensor, Tensor]
 """Cosine and sine of the rotary position angles, each (positions, head width)."""
 
@@ -82,7 +89,8 @@ class Attention(nn.Module):
     `fused` makes queries, keys and values by one linear layer. Fewer `kv_heads` than `heads` is grouped-query
     attention. `scale` is 1/√(head width) unless given. A `bias` handed to `forward` must hold the causal mask
     itself, if there is to be one. `fused_kernels` scale in the product, mask in the softmax and rotate in one
-    pass, as Megatron's do.
+    pass, as Megatron's do. `input_bias` is whether queries, keys and values have a bias, by default as the
+    output does. `head_norm` makes the norm of each head of queries and keys.
     """
 
     def __init__(
@@ -99,6 +107,8 @@ class Attention(nn.Module):
         kv_heads: int | None = None,
         scale: float | None = None,
         fused_kernels: bool = False,
+        input_bias: bool | None = None,
+        head_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         self.kind, self.causal, self.dropout = kind, causal, dropout
@@ -108,12 +118,15 @@ class Attention(nn.Module):
         self.query_width = self.heads * self.head_width
         self.kv_width = self.kv_heads * self.head_width
         self.fused, self.fused_kernels = fused, fused_kernels
+        input_bias = linear_bias if input_bias is None else input_bias
         if fused:
-            self.qkv = nn.Linear(width, self.query_width + 2 * self.kv_width, bias=linear_bias)
+            self.qkv = nn.Linear(width, self.query_width + 2 * self.kv_width, bias=input_bias)
         else:
-            self.query = nn.Linear(width, self.query_width, bias=linear_bias)
-            self.key = nn.Linear(width, self.kv_width, bias=linear_bias)
-            self.value = nn.Linear(width, self.kv_width, bias=linear_bias)
+            self.query = nn.Linear(width, self.query_width, bias=input_bias)
+            self.key = nn.Linear(width, self.kv_width, bias=input_bias)
+            self.value = nn.Linear(width, self.kv_width, bias=input_bias)
+        self.query_norm = None if head_norm is None else head_norm(self.head_width)
+        self.key_norm = None if head_norm is None else head_norm(self.head_width)
         self.output = nn.Linear(self.query_width, width, bias=linear_bias)
 
     def forward(
@@ -125,6 +138,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Attend from `x` to itself, or to `memory`."""
         query, key, value = self._project(x, x if memory is None else memory)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
         if rotary is not None:
             turn = rotate_in_one_pass if self.fused_kernels else rotate
             query, key = turn(query, rotary), turn(key, rotary)
@@ -233,10 +248,16 @@ class FeedForward(nn.Module):
 class SwiGLU(nn.Module):
     """down(silu(gate(x)) · up(x)), without biases. Shazeer, arXiv:2002.05202.
 
-    `merged` makes gate and up by one product.
+    `merged` makes gate and up by one product. Another `activation` in place of silu makes it GeGLU.
     """
 
-    def __init__(self, width: int, hidden: int, merged: bool = False) -> None:
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        merged: bool = False,
+        activation: Callable[[], nn.Module] = nn.SiLU,
+    ) -> None:
         super().__init__()
         self.merged = merged
         if merged:
@@ -245,7 +266,7 @@ class SwiGLU(nn.Module):
             self.gate = nn.Linear(width, hidden, bias=False)
             self.up = nn.Linear(width, hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)
-        self.silu = nn.SiLU()
+        self.silu = activation()
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1) if self.merged else (self.gate(x), self.up(x))
@@ -253,18 +274,65 @@ class SwiGLU(nn.Module):
         return output
 
 
-class Residual(nn.Module):
-    """x + dropout(inner(norm(x))) with the norm first, norm(x + dropout(inner(x))) with the norm after."""
+class SparseSwiGLU(nn.Module):
+    """Each token is the weighted sum of a few of many SwiGLU networks, those its router prefers.
 
-    def __init__(self, inner: nn.Module, norm: nn.Module, dropout: float, *, norm_first: bool) -> None:
+    Tokens are spread evenly, as the load-balancing loss of training makes them: every expert works on its
+    share. Jiang et al., arXiv:2401.04088.
+    """
+
+    def __init__(self, width: int, hidden: int, experts: int, per_token: int) -> None:
+        super().__init__()
+        self.per_token = per_token
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(SwiGLU(width, hidden) for _ in range(experts))
+
+    def forward(self, x: Tensor) -> Tensor:
+        probability = self.router(x).softmax(dim=-1)
+        trust, expert = probability.topk(self.per_token, dim=-1)
+        trust = trust / trust.sum(dim=-1, keepdim=True)
+        gates = torch.zeros_like(probability).scatter(-1, expert, trust)
+        share = math.ceil(x.size(1) * self.per_token / len(self.experts))
+        weight, token = gates.transpose(1, 2).topk(share, dim=-1)
+        outputs = [
+            network(x.gather(1, across(slots, x)))
+            for network, slots in zip(self.experts, token.unbind(1), strict=True)
+        ]
+        output: Tensor = torch.cat(outputs, dim=1) * weight.flatten(1).unsqueeze(-1)
+        return output.new_zeros(x.shape).scatter_add(1, across(token.flatten(1), x), output)
+
+
+def across(token: Tensor, x: Tensor) -> Tensor:
+    """Token indices (batch, slots) widened to every feature of `x`."""
+    return token.unsqueeze(-1).expand(-1, -1, x.size(-1))
+
+
+class Residual(nn.Module):
+    """x + dropout(inner(norm(x))) with the norm first, norm(x + dropout(inner(x))) with the norm after.
+
+    With `norm_after`, a second norm follows what the first one leads to: x + norm_after(inner(norm(x))).
+    """
+
+    def __init__(
+        self,
+        inner: nn.Module,
+        norm: nn.Module,
+        dropout: float,
+        *,
+        norm_first: bool,
+        norm_after: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.inner, self.norm = inner, norm
+        self.norm_after = norm_after
         self.dropout = nn.Dropout(dropout)
         self.norm_first = norm_first
 
     def forward(self, x: Tensor, **given: Any) -> Tensor:
-        if self.norm_first:
-            output: Tensor = x + self.dropout(self.inner(self.norm(x), **given))
+        if self.norm_after is not None:
+            output: Tensor = x + self.dropout(self.norm_after(self.inner(self.norm(x), **given)))
+        elif self.norm_first:
+            output = x + self.dropout(self.inner(self.norm(x), **given))
         else:
             output = self.norm(x + self.dropout(self.inner(x, **given)))
         return output
@@ -282,11 +350,13 @@ class Block(nn.Module):
         cross_attention: nn.Module | None = None,
         dropout: float = 0.0,
         norm_first: bool = True,
+        norm_after: bool = False,
     ) -> None:
         super().__init__()
 
         def residual(inner: nn.Module) -> Residual:
-            return Residual(inner, norm(), dropout, norm_first=norm_first)
+            second = norm() if norm_after else None
+            return Residual(inner, norm(), dropout, norm_first=norm_first, norm_after=second)
 
         self.attention = residual(attention)
         self.cross_attention = residual(cross_attention) if cross_attention else None

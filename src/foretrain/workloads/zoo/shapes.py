@@ -56,12 +56,14 @@ def shape_of(entry: ZooEntry, sizes: Sizes) -> ModelShape:
     key_heads = config.pop("kv_heads", heads)
     config["grouped"] = key_heads != heads
     groups = {"group": heads // key_heads} if config["grouped"] else {}
-    if "head_width" in config:
+    head_width, rest = divmod(width, heads)
+    if "head_width" in config and config["head_width"] * heads % width:
+        head_width, rest, own["width"] = config.pop("head_width"), 0, width
+    elif "head_width" in config:
         # As wide as the heads together would be at another width: not one of the sizes of its own
         config["wide_heads"] = config.pop("head_width") * heads / width
     flags = json.dumps(config, sort_keys=True)
     name = f"{builder}-{hashlib.blake2b(flags.encode(), digest_size=3).hexdigest()}"
-    head_width, rest = divmod(width, heads)
     if rest:
         name = entry.name
     return ModelShape(
@@ -77,11 +79,13 @@ def config_at(entry: ZooEntry, sizes: Mapping[str, int]) -> dict[str, Any]:
     if builder not in _STACKS:
         return config
     heads = sizes["heads"] * sizes.get("group", 1)
-    width = heads * sizes["head_width"]
+    width = sizes.get("width", heads * sizes["head_width"])
     config |= {LAYERS: sizes[LAYERS], "width": width, "heads": heads}
     if "kv_heads" in config:
         config["kv_heads"] = sizes["heads"]
-    if "head_width" in config:
+    if "width" in sizes:
+        config["head_width"] = sizes["head_width"]
+    elif "head_width" in config:
         share = entry.config["head_width"] * entry.config["heads"] // entry.config["width"]
         config["head_width"] = share * sizes["head_width"]
     return config | {name: sizes[name] for name in _STACKS[builder]}

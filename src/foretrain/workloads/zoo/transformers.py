@@ -14,7 +14,10 @@ Zhang et al., arXiv:2205.01068. GPT-3 alternates dense and locally banded sparse
 Llama: decoder-only, RMS norm, rotary positions, grouped queries, SwiGLU, no biases.
 
 Touvron et al., arXiv:2302.13971 and arXiv:2307.09288; Grattafiori et al., arXiv:2407.21783. The stretching of
-the rotary angles in Llama 3.1 and later changes their values, not their cost, and is left out.
+the rotary angles in Llama 3.1 and later changes their values, not their cost, and is left out. Mistral,
+Mixtral, Qwen and Gemma are Llamas with a bias, more norms, other heads or experts: Jiang et al.,
+arXiv:2310.06825 and arXiv:2401.04088; Qwen Team, arXiv:2412.15115 and arXiv:2505.09388; Gemma Team,
+arXiv:2408.00118.
 """
 
 from __future__ import annotations
@@ -28,7 +31,17 @@ from torch.nn import functional
 
 from foretrain.workloads.example import Example
 from foretrain.workloads.zoo.catalogue import AttentionKind, Sizes
-from foretrain.workloads.zoo.layers import Attention, Block, FeedForward, FusedRMSNorm, SwiGLU, rotary_angles
+from foretrain.workloads.zoo.layers import (
+    ACTIVATIONS,
+    Attention,
+    Block,
+    CastingRMSNorm,
+    FeedForward,
+    FusedRMSNorm,
+    SparseSwiGLU,
+    SwiGLU,
+    rotary_angles,
+)
 from foretrain.workloads.zoo.tasks import image_classification, language_modelling, text_classification
 
 _EPS = 1e-12
@@ -238,7 +251,9 @@ class LlamaConfig:
     """The architecture; `tied` reuses the embedding as the output layer.
 
     `fused_kernels` are those of training frameworks: norm and rotary positions in one kernel each, queries,
-    keys and values by one product, gate and up by another.
+    keys and values by one product, gate and up by another. `qkv_bias` is of Qwen 2, `head_norm` (of queries
+    and keys) of Qwen 3. With `experts`, each token is sent to `experts_per_token` networks of `hidden` width.
+    `gemma` scales embeddings, gates by GELU, norms the output of sublayers too and caps logits.
     """
 
     layers: int
@@ -251,6 +266,16 @@ class LlamaConfig:
     rotary_base: float = 10_000.0
     norm_eps: float = 1e-5
     fused_kernels: bool = False
+    head_width: int | None = None
+    qkv_bias: bool = False
+    head_norm: bool = False
+    experts: int = 0
+    experts_per_token: int = 0
+    gemma: bool = False
+
+
+_LOGIT_CAP = 30.0
+"""Of Gemma 2: logits are 30 tanh(logits / 30)."""
 
 
 class Llama(nn.Module):
@@ -258,7 +283,8 @@ class Llama(nn.Module):
 
     def __init__(self, config: LlamaConfig, attention: AttentionKind) -> None:
         super().__init__()
-        self.head_width = config.width // config.heads
+        self.head_width = config.head_width or config.width // config.heads
+        self.scale = config.width**0.5 if config.gemma else None
         self.rotary_base = config.rotary_base
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList(_llama_block(config, attention) for _ in range(config.layers))
@@ -267,11 +293,14 @@ class Llama(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x: Tensor = self.tokens(ids)
+        if self.scale is not None:
+            x = x * self.scale
         rotary = rotary_angles(ids.size(1), self.head_width, self.rotary_base, like=x)
         for block in self.blocks:
             x = block(x, rotary=rotary)
         x = self.norm(x)
-        return functional.linear(x, self.tokens.weight if self.output is None else self.output.weight)
+        logits = functional.linear(x, self.tokens.weight if self.output is None else self.output.weight)
+        return logits if self.scale is None else _LOGIT_CAP * torch.tanh(logits / _LOGIT_CAP)
 
 
 def _llama_block(config: LlamaConfig, attention: AttentionKind) -> Block:
@@ -285,14 +314,26 @@ def _llama_block(config: LlamaConfig, attention: AttentionKind) -> Block:
             linear_bias=False,
             fused=config.fused_kernels,
             fused_kernels=config.fused_kernels,
+            head_width=config.head_width,
+            input_bias=config.qkv_bias,
+            head_norm=partial(CastingRMSNorm, eps=config.norm_eps) if config.head_norm else None,
         ),
-        SwiGLU(config.width, config.hidden, merged=config.fused_kernels),
+        _feed_forward(config),
         _norm(config),
+        norm_after=config.gemma,
     )
 
 
+def _feed_forward(config: LlamaConfig) -> nn.Module:
+    if config.experts:
+        return SparseSwiGLU(config.width, config.hidden, config.experts, config.experts_per_token)
+    activation = ACTIVATIONS["gelu-tanh"] if config.gemma else nn.SiLU
+    return SwiGLU(config.width, config.hidden, merged=config.fused_kernels, activation=activation)
+
+
 def _norm(config: LlamaConfig) -> partial[nn.Module]:
-    kind: type[nn.Module] = FusedRMSNorm if config.fused_kernels else nn.RMSNorm
+    plain = CastingRMSNorm if config.gemma else nn.RMSNorm
+    kind: type[nn.Module] = FusedRMSNorm if config.fused_kernels else plain
     return partial(kind, config.width, eps=config.norm_eps)
 
 
