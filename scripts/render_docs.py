@@ -79,6 +79,7 @@ def main() -> None:
     stale = 0
     with tempfile.TemporaryDirectory() as home:
         os.environ["FORETRAIN_HOME"] = home
+        os.environ["SOURCE_DATE_EPOCH"] = "0"  # no lines about the age of prices
         os.environ["FORETRAIN_PROGRESS"] = "3600"  # no lines about slow machines
         for page in options.pages or pages(options.root):
             text = page.read_text()

@@ -35,6 +35,7 @@ MACHINES = (
     *("h100-sxm:8", "aws:p4d.24xlarge:4", "aws:p4d.24xlarge:16", "aws:p5.48xlarge:2", "aws:p5.48xlarge:8"),
     *("aws:p5.48xlarge:64", "aws:p5en.48xlarge:16"),
 )
+WITHOUT_BF16 = ("t4", "v100")
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,16 @@ def drawn(count: int, models: tuple[str, ...], seed: int) -> Iterator[Drawn]:
     choice = random.Random(seed)
     for _ in range(count):
         model = choice.choice(models)
+        machines = choice.choice(MACHINES)
+        half = "fp16" if machines.startswith(WITHOUT_BF16) else "bf16"
         most = 3 if models.index(model) >= len(SMALL) and "b" in model[-1:] else 7
         yield Drawn(
             model=model,
-            machines=choice.choice(MACHINES),
+            machines=machines,
             strategy=choice.choice(plan_words()),
             batch=1 << choice.randrange(most),
             micro_batches=choice.choice((1, 1, 2, 8)),
-            precision=choice.choice(("bf16", "fp16", "fp32")),
+            precision=choice.choice((half, "fp16", "fp32")),
             recomputed=choice.random() < 0.5,
         )
 

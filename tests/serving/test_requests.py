@@ -35,7 +35,7 @@ EVERYTHING = {
     "links": "pcie3-x16", "network": "ethernet-10g", "topology": "/topology.txt",
     "jitter": 0.1, "dataset": "mnist", "storage": "hdd",
     "loader_workers": 2, "prefetch": False, "cost_model": "roofline", "timings": "/t.csv", "samples": 1000,
-    "epochs": 3.0, "steps": 10, "target": "loss=0.4", "log": "/log.csv", "planned_steps": 9.0,
+    "epochs": 3.0, "steps": 10, "tokens": 1e9, "target": "loss=0.4", "log": "/log.csv", "planned_steps": 9.0,
     "schedule": "cosine", "history": "/runs", "epochs_at": ["32=1", "64=2"], "critical_batch": 5.0,
     "reference_batch": 6, "startup": "60s", "checkpoint_every": "61s", "checkpoint_rate": 1e9,
     "eval_samples": 7, "power_limit": 60.0, "framework": "megatron", "loss": "fused",

@@ -44,7 +44,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import fix_precision, in_usual_precision
+from foretrain.prediction.resolving import fix_precision, in_usual_precision, refuse_precision
 from foretrain.prediction.spread import (
     KnowledgeClass,
     probability_within_prediction,
@@ -317,8 +317,12 @@ def may_search_layouts(limits: BatchLimits, strategies: Iterable[str]) -> bool:
 
 
 def configure(space: ConfigurationSpace, hardware: Hardware) -> Configured | NoConfiguration:
-    """The best configuration; with activation checkpointing where nothing fits without."""
+    """The best configuration; with activation checkpointing where nothing fits without.
+
+    Raises `MissingData` for a device that does not have the precision.
+    """
     space = space.on(hardware.device)
+    refuse_precision(hardware.device, space.table.workload.options.precision)
     without = candidates(space, hardware)
     if without.fitting:
         return _choose(space, hardware, without.fitting[0], without.compared)

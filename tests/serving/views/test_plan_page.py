@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date, timedelta
 
+import pytest
 from tests.support.frontiers import example
 
 from foretrain.planning.frontier import Exclusion, Frontier
@@ -39,6 +40,12 @@ def test_the_choice_names_its_rule_and_what_the_next_ones_cost() -> None:
 def test_old_prices_are_warned_of_from_thirty_days() -> None:
     assert "Prices are as of" not in text_of(example(), days_old=29)
     assert "30 days ago or more: `foretrain offers --refresh`" in text_of(example(), days_old=30)
+
+
+def test_pages_are_rendered_the_same_on_any_day_of_a_given_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    sentences = [block.text for block in plan_page(example()).blocks if isinstance(block, Sentence)]
+    assert not any("Prices are as of" in text for text in sentences)
 
 
 def test_the_risk_of_memory_is_not_shown_as_one_of_the_limit() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from foretrain.serving.views.blocks import (
@@ -39,10 +40,16 @@ _OLD_DAYS = 30
 def plan_page(frontier: Frontier, why: str | None = None, today: date | None = None) -> Page:
     """The answer, the front, the chosen job, two phases, exclusions; `why` names plans that lost.
 
-    `today` is the day by which prices are old; by default the present one.
+    `today` is the day by which prices are old; by default the present one, or SOURCE_DATE_EPOCH.
     """
-    blocks = _blocks(frontier, why, today or date.today())
+    blocks = _blocks(frontier, why, today or _today())
     return Page.of(f"What to rent to train {frontier.model}", blocks)
+
+
+def _today() -> date:
+    """The present day, or that of SOURCE_DATE_EPOCH, with which pages are rendered the same on any day."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return datetime.fromtimestamp(int(epoch), UTC).date() if epoch.isdecimal() else date.today()
 
 
 def _blocks(frontier: Frontier, why: str | None, today: date) -> Iterator[Block]:

@@ -330,9 +330,9 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, **given: Any) -> Tensor:
         if self.norm_after is not None:
-            return x + self.dropout(self.norm_after(self.inner(self.norm(x), **given)))
-        if self.norm_first:
-            output: Tensor = x + self.dropout(self.inner(self.norm(x), **given))
+            output: Tensor = x + self.dropout(self.norm_after(self.inner(self.norm(x), **given)))
+        elif self.norm_first:
+            output = x + self.dropout(self.inner(self.norm(x), **given))
         else:
             output = self.norm(x + self.dropout(self.inner(x, **given)))
         return output
