@@ -245,7 +245,7 @@ def resolve(scenario: Scenario) -> Scenario:
     """The scenario in the precision it is trained in: as given, or as is usual on its devices.
 
     A cost model with measurements of one precision only decides it where it is not given; one learned from
-    timings of whole steps does not know theirs, so that it stays open: memory is of the usual one.
+    timings of whole steps does not know theirs, so that it stays open: memory is of the device default.
     """
     devices = [group.device for group in scenario.cluster.groups]
     only = only_precision(scenario.cost_model, devices[0])

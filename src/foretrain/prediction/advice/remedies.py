@@ -62,12 +62,12 @@ def remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
     """What would make a step fit that does not, or how far each change gets; empty if it fits already."""
     if now.memory.fits:
         return ()
-    found = [*_remedies(now, largest_batch)]
-    if not any(each.fits and not _needs_more_devices(each) for each in found):
-        found += _smallest_combinations(now, (*_memory_changes(now),))
-    if not any(each.fits for each in found):
-        found += _smallest_combinations(now, (*_memory_changes(now),), over_several=True)
-    return tuple(found)
+    fitting = [*_remedies(now, largest_batch)]
+    if not any(each.fits and not _needs_more_devices(each) for each in fitting):
+        fitting += _smallest_combinations(now, (*_memory_changes(now),))
+    if not any(each.fits for each in fitting):
+        fitting += _smallest_combinations(now, (*_memory_changes(now),), over_several=True)
+    return tuple(fitting)
 
 
 def _needs_more_devices(remedy: MemoryRemedy) -> bool:
@@ -199,9 +199,9 @@ def _smallest_combinations(
     if over_several and now.configuration.layout.devices > 1:
         return []
     for size in range(1 if over_several else 2, len(changes) + 1):
-        found = [*_fitting(now, combinations(changes, size), over_several)]
-        if found:
-            return found
+        fitting = [*_fitting(now, combinations(changes, size), over_several)]
+        if fitting:
+            return fitting
     return []
 
 
