@@ -720,6 +720,12 @@ class _MeasureRequestKeywords(TypedDict, total=False):
     """Image height and width in pixels."""
     steps: int | None
     """Total number of steps, used to estimate the remaining time."""
+    usd_per_hour: float | None
+    """Price of all machines in USD per hour, to show the money left (default: that of a rented `on`)."""
+    target: str | None
+    """Target value of a metric in `log`, e.g. loss=0.3, to show its probability."""
+    log: str | Path | None
+    """Training log that the command writes, as in `converge`."""
     interval: float
     """Sampling interval of resource usage in seconds."""
     store: str | None

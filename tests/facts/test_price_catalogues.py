@@ -100,7 +100,9 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         import_catalogue("gpuhunt")
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_package_itself_reads_the_recorded_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which leaves the files open."""
     pytest.importorskip("gpuhunt", reason="an optional package")
     monkeypatch.setenv("GPUHUNT_CATALOG_DIR", str(RECORDED))
     report = import_catalogue("gpuhunt", DAY)

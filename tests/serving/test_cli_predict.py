@@ -133,6 +133,16 @@ def test_a_cost_model_is_fitted_to_own_timings(
     assert "mine.csv" in found["step"]["parts"][0]["source"]
 
 
+def test_a_learned_model_names_no_precision_of_its_timings(run_here: Run, tmp_path: Path) -> None:
+    timings = tmp_path / "mine.csv"
+    timings.write_text("device,batch,seconds\n" + "".join(f"t4,{n},{n / 1000}\n" for n in (8, 16, 32, 64)))
+    job = ("predict", "mnist-cnn", "--on", "t4", "--batch", "16", "--cost-model", str(timings))
+    left_open, given = run_here(*job).stdout, run_here(*job, "--precision", "fp16").stdout
+    assert "\nTraining with adamw\n" in left_open
+    assert "memory is of --precision fp16" in left_open and "is assumed" not in left_open
+    assert "\nTraining in fp16 " in given
+
+
 def test_timings_that_are_not_there(run_here: Run, tmp_path: Path) -> None:
     evaluation = run_here(*JOB, "--cost-model", "end-to-end", "--timings", str(tmp_path / "none.csv"))
     assert evaluation.returncode in (2, 3, 4)

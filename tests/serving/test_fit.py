@@ -45,6 +45,19 @@ def test_memory_is_that_of_predict() -> None:
     assert fit("mnist-cnn", **options).memory == predicted.memory
 
 
+@pytest.mark.parametrize(("batch", "moment"), [(1, "at the optimizer step"), (16, "in the backward pass")])
+def test_the_moment_of_the_breakdown_and_the_peaks_of_other_phases(batch: int, moment: str) -> None:
+    """With few activations memory is fullest where all gradients exist; with many, where they do."""
+    answer = fit("gpt2", on="a100-sxm-80gb", batch=batch, seq_len=128, precision="fp32")
+    memory = answer.memory
+    assert list(memory.phase_bytes) == ["forward", "backward", "optimizer"]
+    assert memory.fullest_phase in moment
+    assert f"Memory is fullest {moment}; it reaches" in str(answer)
+    # The parts are of the same moment; the allocator adds rounding and cache to the tensors.
+    cache = next(part.bytes for part in memory.parts if part.name.startswith("allocator rounding"))
+    assert max(memory.phase_bytes.values()) == pytest.approx(memory.bytes.p50 - cache, rel=0.01)
+
+
 def test_options_to_copy_make_it_fit() -> None:
     answer = fit("resnet18", on="t4", batch=1300, precision="fp16")
     assert not answer.memory.fits
@@ -55,6 +68,18 @@ def test_options_to_copy_make_it_fit() -> None:
         request = {name: value if value != "" else True for name, value in request.items()}
         assert fit("resnet18", **request).memory.bytes.p50 == pytest.approx(remedy.bytes)
         assert fit("resnet18", **request).memory.fits
+
+
+def test_combined_changes_as_options_make_it_fit() -> None:
+    asked = {"on": "gtx1060-6gb", "batch": 8, "seq_len": 512}
+    answer = fit("gpt2-medium", **asked)
+    combined = [(each, options) for each, options in answer.solutions if "on" not in options]
+    assert combined and all(len(options) == 2 for _, options in combined)
+    for remedy, options in combined:
+        request = {name: value if value != "" else True for name, value in {**asked, **options}.items()}
+        again = fit("gpt2-medium", **request).memory
+        assert again.fits
+        assert again.bytes.p50 == pytest.approx(remedy.bytes, rel=0.02)
 
 
 def test_they_are_printed_as_typed_on_the_command_line() -> None:

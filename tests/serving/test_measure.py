@@ -374,3 +374,16 @@ def test_two_nodes_show_the_bursts_of_all_reduce_under_a_cap(measuring: Measurin
     assert len(json.loads(second)["workers"]) == 1
     (stored,) = measuring.stored()
     assert {steps.node for steps in stored.steps} == {0, 1}
+
+
+def test_time_money_and_the_target_that_are_ahead(measuring: Measuring, tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("step,loss\n" + "".join(f"{step},{1 + 10 / step}\n" for step in range(1, 40)))
+    options = ("--steps", "100", "--usd-per-hour", "3600", "--target", "loss=5", "--log", str(log))
+    done = measuring.python("print('step 4/100 0.5 s/step')", "--json", "--no-store", *options)
+    ahead = json.loads(done.stdout)["outlook"]
+    assert (ahead["steps"], ahead["total_steps"], ahead["seconds_left"]) == (4, 100, 48.0)
+    assert ahead["usd_left"] == pytest.approx(48.0)
+    assert ahead["probability"] > 0.9
+    refused = measuring.python("pass", "--no-store", "--target", "loss=5")
+    assert b"--target and --log belong together" in refused.stderr

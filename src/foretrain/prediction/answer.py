@@ -39,7 +39,9 @@ class MemoryAnswer:
     """Memory of the fullest device: how much, of what, whether it fits, and what would make it fit.
 
     It `fits` if the step as predicted runs in the capacity; it may still run out of memory, with the
-    probability given, because the prediction has an error.
+    probability given, because the prediction has an error. `parts` are of the moment at which most is
+    allocated, which is in the phase of the largest of `phase_bytes`: the peak of each phase, of tensors
+    without the cache of the allocator.
     """
 
     bytes: Quantiles
@@ -50,6 +52,12 @@ class MemoryAnswer:
     source: str
     largest_batch: int
     advice: tuple[MemoryRemedy, ...]
+    phase_bytes: dict[str, float]
+
+    @property
+    def fullest_phase(self) -> str:
+        """The phase in which most is allocated."""
+        return max(self.phase_bytes, key=lambda phase: self.phase_bytes[phase])
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from foretrain.prediction.scenario import (
     StepContext,
     evaluate,
     global_batch,
+    knows_precision,
     refuse_unread,
     replica_batch,
     resolve,
@@ -164,6 +165,11 @@ def _note_on_precision(scenario: Scenario) -> str:
     devices = [group.device for group in scenario.cluster.groups]
     on = " and ".join(dict.fromkeys(device.id for device in devices))
     why = f"which is usual on {on}"
+    if not knows_precision(scenario.cost_model):
+        return (
+            f"memory is of `precision` {scenario.workload.options.precision}, {why}; the time is of whatever "
+            "your timings were trained in"
+        )
     if only_precision(scenario.cost_model, devices[0]) is not None:
         why = f"of which {scenario.cost_model} has measurements"
     return f"`precision` {scenario.workload.options.precision} is assumed, {why}"
@@ -426,6 +432,7 @@ def _memory(fullest: Evaluation, largest: int, fitting: tuple[MemoryRemedy, ...]
         source=", ".join(memory.estimate.sources),
         largest_batch=largest,
         advice=fitting,
+        phase_bytes={phase.value: size for phase, size in fullest.phase_bytes.items()},
     )
 
 

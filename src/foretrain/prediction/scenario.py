@@ -26,6 +26,7 @@ from foretrain.prediction.memory.estimate import (
     fullest_stage_fits,
     memory_options,
     out_of_memory_probability,
+    peaks_by_phase,
 )
 from foretrain.prediction.operators.listing import listing_of, peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT, only_precision
@@ -50,7 +51,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import AUTO, layout_of, strategy_of
 from foretrain.workloads.executed import PARAMETERS, ExecutedGraph
-from foretrain.workloads.graph import Graph, once_per_graph
+from foretrain.workloads.graph import Graph, Phase, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import ResolvedOptions, is_paged
 from foretrain.workloads.workload import Workload, default_batch, executed_graph_at
@@ -223,6 +224,12 @@ class Evaluation:
         return FullestDevice(run.stages[stage].graph, options, at.device, self.graph, self)
 
     @property
+    def phase_bytes(self) -> dict[Phase, float]:
+        """Memory of the fullest device at the peak of each phase."""
+        fullest = self.fullest_device
+        return peaks_by_phase(fullest.graph, fullest.device, fullest.options)
+
+    @property
     def throughput(self) -> Throughput:
         """Work per second of all devices together; MFU is of their joint peak."""
         rounds = self.configuration.micro_batches * self.configuration.layout.contributions
@@ -237,12 +244,20 @@ class Evaluation:
 def resolve(scenario: Scenario) -> Scenario:
     """The scenario in the precision it is trained in: as given, or as is usual on its devices.
 
-    A cost model with measurements of one precision only decides it where it is not given.
+    A cost model with measurements of one precision only decides it where it is not given; one learned from
+    timings of whole steps does not know theirs, so that it stays open: memory is of the device default.
     """
     devices = [group.device for group in scenario.cluster.groups]
     only = only_precision(scenario.cost_model, devices[0])
     usual = in_usual_precision(scenario.workload, devices) if only is None else scenario.workload
+    if not knows_precision(scenario.cost_model):
+        return replace(scenario, workload=usual)
     return replace(scenario, workload=fix_precision(usual, only))
+
+
+def knows_precision(cost_model: CostModel | str) -> bool:
+    """Whether the times of a cost model are of the precision of the step: all but those of whole timings."""
+    return isinstance(cost_model, str) or cost_model.knows_operators
 
 
 def jitter_on(parallelism: Parallelism, device: Device) -> float:

@@ -2,7 +2,12 @@
 
 from tests.support.scenarios import context_on, predicted, workload
 
-from foretrain.prediction.advice.remedies import MemoryRemedy, remedies
+from foretrain.prediction.advice.remedies import (
+    MemoryRemedy,
+    _memory_changes,
+    _smallest_combinations,
+    remedies,
+)
 from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, evaluate
@@ -15,12 +20,40 @@ def remedies_for(batch: int, largest_batch: int = 0) -> tuple[MemoryRemedy, ...]
 
 def test_checkpointing_comes_with_the_others_when_none_is_enough_alone() -> None:
     changes = remedies_for(8)
-    alone = [remedy for remedy in changes if not remedy.change.startswith("checkpoint activations,")]
+    alone = [remedy for remedy in changes if ", " not in remedy.change]
     together = [remedy for remedy in changes if remedy.change.startswith("checkpoint activations,")]
     assert not any(remedy.fits for remedy in alone)
     assert any(remedy.fits for remedy in together)
     best_alone = min(remedy.bytes for remedy in alone)
     assert min(remedy.bytes for remedy in together) < best_alone
+
+
+def test_the_smallest_combinations_on_the_same_device_are_offered_too() -> None:
+    """Two changes are enough here, so no three are offered; two of the optimizer exclude each other."""
+    together = [each for each in remedies_for(8) if ", " in each.change and "ZeRO" not in each.change]
+    fitting = [each.change.split(", ") for each in together if each.fits]
+    assert ["optimizer adamw-8bit", "batch 1"] in fitting
+    assert all(len(changes) == 2 for changes in fitting)
+    assert not any({"optimizer adamw-8bit", "offload optimizer"} <= set(changes) for changes in fitting)
+
+
+def test_combinations_of_replicas_keep_the_global_batch_and_the_devices() -> None:
+    context = context_on(workload("gpt2-medium", batch=4, seq_len=512), "gtx1060-6gb:2")
+    now = evaluate(context, configure(context, Parallelism()))
+    changes = {change.text: change for change in _memory_changes(now)}
+    assert {"micro_batches 4", "strategy zero3"} <= set(changes)
+    found = _smallest_combinations(now, tuple(changes.values()))
+    assert found and all(each.fits for each in found)
+    assert len({len(each.change.split(", ")) for each in found}) == 1
+    assert not any("batch 1" in each.change for each in found)
+
+
+def test_one_device_becomes_several_only_where_nothing_else_is_enough() -> None:
+    """Parameters of 1.5 billion weights alone exceed 5.9 GiB in FP32, checkpointed and with a batch of 1."""
+    context = context_on(workload("gpt2-xl", batch=4, seq_len=256), "gtx1060-6gb")
+    found = remedies(evaluate(context, configure(context, Parallelism())), 0)
+    fitting = [each.change for each in found if each.fits]
+    assert fitting and all("ZeRO-3 over" in change for change in fitting)
 
 
 def test_remedies_are_computed_and_empty_when_the_step_fits() -> None:

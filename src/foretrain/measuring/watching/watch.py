@@ -87,13 +87,6 @@ class Live:
     seconds: float
     at_line_start: bool
 
-    @property
-    def seconds_left(self) -> float | None:
-        """The time to the last step, where the number of steps is known."""
-        if self.total is None or self.step_seconds is None:
-            return None
-        return max(0, self.total - self.steps) * self.step_seconds
-
 
 Show = Callable[[Live], None]
 Hide = Callable[[], None]

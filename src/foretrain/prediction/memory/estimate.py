@@ -18,6 +18,7 @@ from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretrain.errors import InvalidData, InvalidRequest
 from foretrain.estimates import Estimate, Part
@@ -43,7 +44,7 @@ from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, group_along
 from foretrain.prediction.strategies.strategy import active_strategies, is_single_process
 from foretrain.probability import probability_within
-from foretrain.workloads.graph import Graph, once_per_graph
+from foretrain.workloads.graph import Graph, Phase, once_per_graph
 
 _FILE = "memory.toml"
 
@@ -195,6 +196,7 @@ SEGMENTS_BYTES = 64 << 20
 class _Allocations:
     """What the first steps of training allocate on any device; each quantity is simulated once."""
 
+    lifetimes: TensorLifetimes
     main: Timetable
     exchanges: Timetable | None
     exchanged: Footprint
@@ -241,6 +243,7 @@ def _allocations(graph: Graph, options: MemoryOptions, workspace_bytes: int) -> 
         lifetimes = tensor_lifetimes(graph, options, workspace_bytes)
         exchanges = exchange_steps(lifetimes) if len(lifetimes.communication) else None
         known[key] = _Allocations(
+            lifetimes=lifetimes,
             main=first_steps(lifetimes, options),
             exchanges=exchanges,
             exchanged=simulate_steps(exchanges.steps, exchanges.sizes) if exchanges else _NO_EXCHANGES,
@@ -386,6 +389,27 @@ def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = Non
     """Context and peak of live tensors: fast, without the rounding and cache of the allocator."""
     options, calibration = options or MemoryOptions(), memory_calibration()
     lifetimes = tensor_lifetimes(graph, options, calibration.cublas_workspace_bytes(device.generation))
+    held, passing = _live_by_call(lifetimes, options)
+    return context_bytes(graph, device, calibration) + held + float(passing.max(initial=0.0))
+
+
+def peaks_by_phase(graph: Graph, device: Device, options: MemoryOptions | None = None) -> dict[Phase, float]:
+    """The peak of each phase of a step: what is outside the allocator, and live tensors without gaps."""
+    options = options or MemoryOptions()
+    steps = _first_steps(graph, device, options, memory_calibration())
+    held, passing = _live_by_call(steps.allocations.lifetimes, options)
+    outside = steps.context_bytes + steps.communicator_bytes + held
+    phases = np.array([call.phase for call in graph.calls])
+    at_calls = passing[1 : len(phases) + 1]  # the first is what lives before the first call
+    return {
+        phase: outside + float(at_calls[phases == phase.value].max())
+        for phase in Phase
+        if np.any(phases == phase.value)
+    }
+
+
+def _live_by_call(lifetimes: TensorLifetimes, options: MemoryOptions) -> tuple[float, NDArray[np.float64]]:
+    """Bytes that last, and those of other tensors that live before the first call and at each call."""
     lasting = (lifetimes.resident, lifetimes.state, lifetimes.inputs, lifetimes.handles)
     held = sum(int(group.bytes.sum()) for group in lasting)
     gradients = lifetimes.gradients
@@ -397,7 +421,7 @@ def live_bytes(graph: Graph, device: Device, options: MemoryOptions | None = Non
     for group in (lifetimes.passing, lifetimes.communication, gradients):
         np.add.at(change, group.starts + 1, group.bytes)
         np.subtract.at(change, np.minimum(group.ends, lifetimes.calls) + 2, group.bytes)
-    return context_bytes(graph, device, calibration) + held + float(np.cumsum(change).max(initial=0.0))
+    return held, np.cumsum(change)
 
 
 def context_bytes(graph: Graph, device: Device, calibration: MemoryCalibration) -> float:

@@ -7,6 +7,7 @@ answer, an exit code.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from foretrain.jobs.predict import JobPrediction
     from foretrain.learning.regression.learn import LearnAnswer
     from foretrain.measuring.campaigns.running import CampaignProgress
+    from foretrain.measuring.watching.outlook import RunOutlook
     from foretrain.measuring.watching.watch import Live
     from foretrain.planning.frontier import Frontier
     from foretrain.serving.requests import Request
@@ -403,15 +405,16 @@ class StatusLine:
         self._is_terminal = sys.stderr.isatty()
         self._is_shown = False
 
-    def show(self, live: Live) -> None:
+    def show(self, live: Live, ahead: RunOutlook) -> None:
         """Draw the line anew, unless the command is in the middle of one."""
         if live.at_line_start:
-            self.say(status_text(live))
+            self.say(status_text(live, ahead))
 
     def say(self, text: str) -> None:
-        """Draw the line anew."""
+        """Draw the line anew, cut to the width of the terminal: a line that wraps cannot be removed."""
         if self._is_terminal:
-            sys.stderr.write(f"\r\x1b[2K\x1b[2m{text}\x1b[0m")
+            width = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # 0 where it is not known
+            sys.stderr.write(f"\r\x1b[2K\x1b[2m{text[: width - 1]}\x1b[0m")
             sys.stderr.flush()
             self._is_shown = True
 
@@ -423,20 +426,21 @@ class StatusLine:
             self._is_shown = False
 
 
-def status_text(live: Live) -> str:
-    """`foretrain: 120/1000 steps, 35.0 ms per step, 30.8 s left`."""
+def status_text(live: Live, ahead: RunOutlook) -> str:
+    """`foretrain: 120/1000 steps, 30.8 s and $0.12 left, loss=0.3: 87 %, 35.0 ms per step`."""
+    from foretrain.serving.views.measure import left_text
+    from foretrain.serving.views.wording import probability
     from foretrain.units import format_duration
 
     if not live.steps:
         return f"foretrain: {format_duration(live.seconds)}, no steps seen yet"
     total = "" if live.total is None else f"/{live.total}"
     parts = [f"foretrain: {live.steps}{total} steps"]
+    parts.append(left_text(ahead) or f"{format_duration(live.seconds)} so far")
+    if ahead.probability is not None:
+        parts.append(f"{ahead.target}: {probability(ahead.probability)}")
     if live.step_seconds is not None:
         parts.append(f"{format_duration(live.step_seconds)} per step")
-    left = live.seconds_left
-    parts.append(
-        f"{format_duration(live.seconds)} so far" if left is None else f"{format_duration(left)} left"
-    )
     return ", ".join(parts)
 
 

@@ -10,9 +10,11 @@ from foretrain.decoding import FILE, SWITCH, TEXT, OptionKind, Unreadable, numbe
 from foretrain.panels import (
     HERE,
     LENGTH,
+    LOG,
     MACHINES,
     MEMORY,
     MODEL,
+    MONEY_AND_ENERGY,
     NODES,
     OUTPUT,
     PARALLELISM,
@@ -88,6 +90,16 @@ class MeasureRequest(Request):
     steps: int | None = option(
         whole_number(1), "Total number of steps, used to estimate the remaining time.", panel=LENGTH
     )
+    usd_per_hour: float | None = option(
+        number(at_least=0),
+        "Price of all machines in USD per hour, to show the money left (default: that of a rented `on`).",
+        panel=MONEY_AND_ENERGY,
+    )
+    target: str | None = option(
+        TEXT, "Target value of a metric in `log`, e.g. loss=0.3, to show its probability.", panel=LOG,
+        metavar="METRIC=VALUE",
+    )  # fmt: skip
+    log: Path | None = option(FILE, "Training log that the command writes, as in `converge`.", panel=LOG)
     interval: float = option(
         number(at_least=0.005, at_most=10),
         "Sampling interval of resource usage in seconds.",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from foretrain.answers import Answer
+from foretrain.encoding import encode
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.measuring import CampaignRequest, MeasureRequest, ProfileRequest
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from foretrain.measuring.campaigns.trials import Trial, TrialRunner
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.profiling.running import ProfiledRun
+    from foretrain.measuring.watching.outlook import RunOutlook, WatchedTarget
     from foretrain.measuring.watching.report import Report
     from foretrain.measuring.watching.watch import Live, Watched
     from foretrain.prediction.cost_models import CostModel
@@ -48,13 +50,14 @@ class Measured(Answer):
     """
 
     report: Report
+    outlook: RunOutlook
     store: str | None
     exit_code: int
     problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report, and the store."""
-        return {**self.report.to_dict(), "store": self.store}
+        """The report, what is ahead, and the store."""
+        return {**self.report.to_dict(), "outlook": encode(self.outlook), "store": self.store}
 
     def summary(self) -> tuple[tuple[str, str], ...]:
         """How it ended, and the step time."""
@@ -72,7 +75,7 @@ class Watcher:
 
     progress: Callable[[str], None] = no_progress
     note: Callable[[str], None] = lambda _: None
-    show: Callable[[Live], None] = lambda _: None
+    show: Callable[[Live, RunOutlook], None] = lambda _, __: None
     hide: Callable[[], None] = lambda: None
     output_to_stderr: bool = False
 
@@ -84,6 +87,7 @@ def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured
     >>> answer.exit_code, answer.report.run.status.value
     (0, 'completed')
     """
+    from foretrain.measuring.watching.outlook import TargetMonitor, outlook
     from foretrain.measuring.watching.report import report_of
     from foretrain.measuring.watching.watch import (
         WatchRequest,
@@ -96,6 +100,17 @@ def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured
 
     watcher = watcher or Watcher()
     node, nodes = _place(request)
+    target, usd_per_hour = TargetMonitor(_watched_target(request)), _usd_per_hour(request)
+    totals = [request.steps]  # in the end, that which the command printed last
+
+    def show(live: Live) -> None:
+        totals.append(live.total)
+        ahead = outlook(
+            live.steps, live.total, live.step_seconds, live.seconds,
+            usd_per_hour, request.target, target.latest(),
+        )  # fmt: skip
+        watcher.show(live, ahead)
+
     stores = not request.no_store and node == 0
     if stores:
         check_store(request.store)
@@ -113,7 +128,7 @@ def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured
             nodes=nodes,
             output_to_stderr=watcher.output_to_stderr,
         ),
-        watcher.show,
+        show,
         watcher.hide,
     )
     gathered = watched.gathered
@@ -125,7 +140,40 @@ def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured
         watched.journal.unlink(missing_ok=True)
     end = watched.gathered.end
     exit_code = 1 if end is None else end.exit_code or 0
-    return Measured(report_of(run), place, exit_code, problem)
+    done, step = (
+        (0, None)
+        if run.summary is None
+        else (run.summary.steps + run.summary.warm_up_steps, run.summary.seconds)
+    )
+    ahead = outlook(done, totals[-1], step, run.seconds, usd_per_hour, request.target, target.at_end())
+    return Measured(report_of(run), ahead, place, exit_code, problem)
+
+
+def _watched_target(request: MeasureRequest) -> WatchedTarget | None:
+    """The target and its log; one without the other, and a target that cannot be read, are refused now."""
+    from foretrain.convergence.curves import parse_target
+    from foretrain.measuring.watching.outlook import WatchedTarget
+
+    if request.target is None and request.log is None:
+        return None
+    if request.target is None or request.log is None:
+        raise InvalidRequest("`target` and `log` belong together: a metric's value, and the log that has it")
+    parse_target(request.target)
+    return WatchedTarget(request.log, request.target, request.steps)
+
+
+def _usd_per_hour(request: MeasureRequest) -> float | None:
+    """The price that is given, or that of the rented machines it runs on; None on a machine without one."""
+    if request.usd_per_hour is not None or request.on is None:
+        return request.usd_per_hour
+    from foretrain.facts.offers import offer_named
+
+    cloud, _, rest = request.on.partition(":")
+    instance, _, count = rest.partition(":")
+    try:
+        return offer_named(f"{cloud}:{instance}").usd_per_hour * int(count or 1)
+    except (ForetrainError, ValueError):  # a device, a file or this machine
+        return None
 
 
 def _place(request: MeasureRequest) -> tuple[int, int]:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretrain.serving.views.blocks import Block, Break, Column, Heading, Page, Sentence, Table, Tone
-from foretrain.serving.views.wording import between, notes, percent
-from foretrain.units import format_bandwidth, format_bytes, format_duration
+from foretrain.serving.views.wording import between, notes, percent, probability
+from foretrain.units import format_bandwidth, format_bytes, format_duration, format_money
 
 if TYPE_CHECKING:
     from foretrain.measuring.profiling.comparison import Compared, Profile
+    from foretrain.measuring.watching.outlook import RunOutlook
     from foretrain.measuring.watching.report import Report, ResourceUse
     from foretrain.prediction.resources.bursts import Bursts
     from foretrain.serving.verbs.measuring import CampaignAnswer, CampaignTrials, Measured
@@ -34,12 +35,35 @@ def _measured(answer: Measured) -> Iterator[Block]:
     if run.message:
         yield Sentence(f"Message: {run.message}")
     yield from _steps(report)
+    yield from _ahead(answer.outlook)
     if report.resources:
         yield _resources(report.resources)
     if report.bursts:
         yield _bursts(report.bursts)
     if answer.store is not None:
         yield Sentence(f"Stored in {answer.store}. Again: foretrain runs show {run.id[:8]}")
+
+
+def _ahead(ahead: RunOutlook) -> Iterator[Block]:
+    """Money, what is left of a run that ended early, and the probability of its target."""
+    if ahead.usd_so_far is not None:
+        yield Sentence(f"Money so far: {format_money(ahead.usd_so_far)}")
+    if ahead.seconds_left and ahead.total_steps is not None:
+        yield Sentence(f"Ended at step {ahead.steps:,} of {ahead.total_steps:,}: {left_text(ahead)}")
+    if ahead.target is not None:
+        known = ahead.probability is not None
+        chance = (
+            probability(ahead.probability or 0.0) if known else "unknown, the log is missing or too short"
+        )
+        yield Sentence(f"Probability of {ahead.target}: {chance}")
+
+
+def left_text(ahead: RunOutlook) -> str:
+    """`30.8 s and $0.12 left`; "" where the number of steps is not known."""
+    if ahead.seconds_left is None:
+        return ""
+    money = "" if ahead.usd_left is None else f" and {format_money(ahead.usd_left)}"
+    return f"{format_duration(ahead.seconds_left)}{money} left"
 
 
 def _steps(report: Report) -> Iterator[Block]:

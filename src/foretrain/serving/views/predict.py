@@ -90,9 +90,10 @@ def _fit_blocks(answer: FitAnswer, title: str) -> Iterator[Block]:
             [(options_text(options), format_bytes(remedy.bytes)) for remedy, options in answer.solutions],
         )
     elif memory.advice:
-        yield Sentence(_nearest(memory), Tone.WARNING)
+        yield Sentence(_nearest(memory, answer.device), Tone.WARNING)
     yield notes(answer.notes)
     yield Break()
+    yield _moment(memory)
     yield _uses(memory)
 
 
@@ -152,10 +153,10 @@ def training_words(workload: Workload, tokens: int = 0) -> str:
     `tokens` are those of a sample; 0 for models that have none.
     """
     options = workload.options
-    words = [f"Training in {_precision_words(options)}"]
-    if options.forward_only:
-        words[0] = f"Forward pass in {_precision_words(options)}"
-    elif options.optimizer is not None:
+    words = ["Forward pass" if options.forward_only else "Training"]
+    if "precision" not in workload.left_open:  # else it was learned from timings that do not say theirs
+        words[0] += f" in {_precision_words(options)}"
+    if options.optimizer is not None and not options.forward_only:
         words[0] += f" with {options.optimizer}"
     if workload.lora is not None:
         base = "quantised base" if workload.lora.quantised else f"{options.weights} base"
@@ -253,17 +254,21 @@ def _memory_lines(memory: MemoryAnswer, device: str) -> Iterator[Block]:
     )
     yield Sentence(f"Largest batch that fits: {memory.largest_batch or 'none'}")
     if memory.advice:
-        yield Sentence(_nearest(memory), Tone.WARNING)
+        yield Sentence(_nearest(memory, device), Tone.WARNING)
 
 
-def _nearest(memory: MemoryAnswer) -> str:
+def _nearest(memory: MemoryAnswer, device: str) -> str:
     """What comes closest to the step as it was asked for and fits, or what needs least."""
-    fitting = next((each for each in memory.advice if each.fits), None)
-    if fitting is not None:
-        return f"It would fit with {as_flags(fitting.change)}, which needs {format_bytes(fitting.bytes)}"
+    from foretrain.prediction.advice.remedies import options_of
+
+    fitting = [(each, options_of(each.change, device)) for each in memory.advice if each.fits]
+    if fitting:
+        remedy, options = min(fitting, key=lambda solution: len(solution[1]))
+        change = as_flags(remedy.change) if len(options) == 1 else options_text(options)
+        return f"It would fit with {change}, which needs {format_bytes(remedy.bytes)}"
     least = min(memory.advice, key=lambda each: each.bytes)
     return (
-        f"No single change makes it fit: {as_flags(least.change)} helps most and still needs "
+        f"No change, alone or together, makes it fit: {as_flags(least.change)} helps most and still needs "
         f"{format_bytes(least.bytes)}"
     )
 
@@ -334,6 +339,7 @@ def _part_row(part: StepPart, share: str, usual: str) -> tuple[str, ...]:
 def _memory(memory: MemoryAnswer) -> Iterator[Block]:
     """The uses of memory, and what would make it fit."""
     yield Break()
+    yield _moment(memory)
     yield _uses(memory)
     if memory.advice:
         yield Break()
@@ -344,6 +350,25 @@ def _memory(memory: MemoryAnswer) -> Iterator[Block]:
                 for remedy in memory.advice
             ],
         )
+
+
+_MOMENTS = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "optimizer": "at the optimizer step",
+}
+
+
+def _moment(memory: MemoryAnswer) -> Sentence:
+    """When memory is fullest, which is what its uses are of, and the peaks of the other phases."""
+    fullest = memory.fullest_phase
+    others = [
+        f"{format_bytes(size)} {_MOMENTS[phase]}"
+        for phase, size in memory.phase_bytes.items()
+        if phase != fullest
+    ]
+    reaches = f"; it reaches {' and '.join(others)}" if others else ""
+    return Sentence(f"Memory is fullest {_MOMENTS[fullest]}{reaches}")
 
 
 def _uses(memory: MemoryAnswer) -> Table:
