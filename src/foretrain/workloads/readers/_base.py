@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretrain.errors import InvalidRequest, MissingData
+from foretrain.workloads.recorded.library import has_package
 from foretrain.workloads.zoo.catalogue import BuildOptions, EqualBlocks
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _version(distribution: str) -> str:
 
 def need(distribution: str, what: str, extra: str = "models") -> None:
     """Raise `MissingData` unless a package is installed."""
-    if _version(distribution) == "absent":
+    if _version(distribution) == "absent" or not has_package(distribution):
         raise MissingData(
             f"{what} needs {distribution}, which is not installed: pip install foretrain[{extra}]"
         )

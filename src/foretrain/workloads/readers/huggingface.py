@@ -111,6 +111,7 @@ def read_huggingface(name: str) -> HuggingFaceConfig:
         raise InvalidData(str(file), f"is not JSON: {error}; give the config.json of a model") from error
     _check_entries(config, str(file))
     if not is_covered(config):
+        need("torch", name)
         need("transformers", name)
         _check_architecture(config, str(file))
     return HuggingFaceConfig(name, text)

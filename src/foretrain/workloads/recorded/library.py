@@ -206,23 +206,24 @@ def _digest(of_transformers: bool) -> str:
     here = Path(str(resources.files("foretrain.workloads")))
     patterns = (*_MADE_BY[:-1], *_BUILT_BY_TRANSFORMERS) if of_transformers else _MADE_BY
     files = sorted(file for pattern in patterns for file in here.glob(pattern) if file.name not in _NOT_BUILT)
-    version = metadata.version("transformers") if of_transformers and _has("transformers") else ""
+    version = metadata.version("transformers") if of_transformers and has_package("transformers") else ""
     text = b"".join(file.read_bytes() for file in files) + version.encode()
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def can_trace(architecture: str) -> bool:
     """Whether the libraries that build a model are installed."""
-    return has_torch() and (not architecture.startswith(TRANSFORMERS) or _has("transformers"))
+    return has_torch() and (not architecture.startswith(TRANSFORMERS) or has_package("transformers"))
 
 
 def has_torch() -> bool:
     """Whether models can be traced."""
-    return _has("torch")
+    return has_package("torch")
 
 
 @cache
-def _has(package: str) -> bool:
+def has_package(package: str) -> bool:
+    """Whether a package can be imported; it is not."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # raised by import hooks that hide it
