@@ -1,28 +1,33 @@
 """Bring the graphs that ship with the package up to date: `make graphs`, or record_graphs.py NAME...
 
-Every architecture of the zoo and every variant of a step (`recorded/variants.py`) is traced at a few sizes,
-made a template and proven at other sizes. A file that other code made (the recorder or the zoo has changed
-since) is verified: one small trace of each variant is compared with what its template gives, and only a
-variant that differs is recorded anew. A file that is missing gets the variants that most people train;
-`--complete` adds the others. `--again` records everything. `--list` names what is stale or partial.
+Every architecture of the zoo and some of transformers, in every variant of a step (`recorded/variants.py`),
+is traced at a few sizes, made a template and proven at other sizes. A file that other code made (the recorder
+or the model has changed since) is verified: one small trace of each variant is compared with what its
+template gives, and only a variant that differs is recorded anew. A file that is missing gets the variants
+that most people train; `--complete` adds the others. `--again` records all. `--list` names what is to do.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
 
 from foretrain.errors import ForetrainError
+from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.lora import apply_lora
+from foretrain.workloads.readers import huggingface_shapes
+from foretrain.workloads.readers.huggingface import HuggingFaceConfig
 from foretrain.workloads.recorded import library
 from foretrain.workloads.recorded.recording import (
     DEPTHS,
@@ -41,6 +46,7 @@ from foretrain.workloads.recorded.variants import (
     options_of,
 )
 from foretrain.workloads.tracing.step import trace
+from foretrain.workloads.zoo import AttentionKind
 from foretrain.workloads.zoo.catalogue import BuildOptions, Sizes, ZooEntry, _builder, list_models
 from foretrain.workloads.zoo.shapes import config_at, sample_at, shape_of
 
@@ -55,35 +61,62 @@ IMAGE_STEP = 32
 
 
 class Recorded(NamedTuple):
-    """An architecture and a model that has it."""
+    """An architecture, a model that has it, and how it is built at given sizes with a kind of attention."""
 
     name: str
-    entry: ZooEntry
+    model: str
     sizes: Mapping[str, int]
+    build: Callable[[Mapping[str, int], AttentionKind], Example]
+    has_attention: bool
+    takes_images: bool
 
 
 def list_architectures() -> Iterator[Recorded]:
-    """Every architecture of the zoo, once."""
+    """Every architecture of the zoo, and those of transformers, once."""
     seen = set()
     for entry in list_models():
         shape = shape_of(entry, entry.sizes(BuildOptions()))
         if shape.architecture not in seen:
             seen.add(shape.architecture)
-            yield Recorded(shape.architecture, entry, shape.sizes)
+            yield Recorded(
+                shape.architecture,
+                entry.name,
+                shape.sizes,
+                partial(build_zoo_model, entry),
+                entry.attention,
+                entry.image_size is not None,
+            )
+    for each in huggingface_shapes.RECORDED:
+        name = f"{huggingface_shapes.PREFIX}{each}"
+        sizes = huggingface_shapes.usual_sizes(name)
+        yield Recorded(name, name, sizes, partial(build_configuration, name), True, False)
 
 
-def trace_at(entry: ZooEntry, variant: StepVariant, sizes: Mapping[str, int]) -> Graph:
-    """The graph of an architecture at given sizes, without an optimizer."""
-    options = options_of(variant)
-    sample = Sizes(**sample_at(entry, sizes), attention="eager" if variant.eager else "sdpa")
+def build_zoo_model(entry: ZooEntry, sizes: Mapping[str, int], attention: AttentionKind) -> Example:
+    """A model of the zoo at given sizes."""
     with torch.device("meta"):
-        example = _builder(entry)(sample, **config_at(entry, sizes))
+        sample = Sizes(**sample_at(entry, sizes), attention=attention)
+        example: Example = _builder(entry)(sample, **config_at(entry, sizes))
+    return example
+
+
+def build_configuration(name: str, sizes: Mapping[str, int], attention: AttentionKind) -> Example:
+    """A model of transformers at given sizes."""
+    model_type, choices, _ = huggingface_shapes.parse_architecture(name)
+    config = huggingface_shapes.config_at(model_type, choices, sizes)
+    options = BuildOptions(batch=sizes["batch"], seq_len=sizes.get("seq_len"), attention=attention)
+    return HuggingFaceConfig(name, json.dumps(config)).example(options)
+
+
+def trace_at(recorded: Recorded, variant: StepVariant, sizes: Mapping[str, int]) -> Graph:
+    """The graph of an architecture at given sizes, without an optimizer."""
+    example = recorded.build(sizes, "eager" if variant.eager else "sdpa")
     lora = lora_of(variant, sizes.get("rank", 1))
     if lora is not None:
         example = replace(example, module=apply_lora(example.module, lora))
     if variant.forward_only:
         example.module.eval()
-    return without_update(trace(example, options))
+    return without_update(trace(example, options_of(variant)))
 
 
 def points_of(sizes: Mapping[str, int], fixed: Mapping[str, int], count: int) -> list[dict[str, int]]:
@@ -97,6 +130,8 @@ def points_of(sizes: Mapping[str, int], fixed: Mapping[str, int], count: int) ->
                 point[name] = fixed[name]
             elif name == "image_size":
                 point[name] = sizes[name] % IMAGE_STEP + IMAGE_STEP * (sizes[name] // IMAGE_STEP + number)
+            elif name == "positions":
+                point[name] = prime + max(PRIMES)  # no fewer than there are tokens
             else:
                 point[name] = 2 * prime if name == "head_width" else prime
         points.append(point)
@@ -125,7 +160,7 @@ def record_variant(recorded: Recorded, variant: StepVariant) -> Template:
             check[LAYERS] = CHECK_LAYERS
         try:
             template = record(
-                lambda at: trace_at(recorded.entry, variant, at),
+                lambda at: trace_at(recorded, variant, at),
                 points,
                 check,
                 DEPTHS if is_stack else (FLAT,),
@@ -150,8 +185,8 @@ Stored = dict[str, Template | str]
 
 def variants_of(recorded: Recorded) -> list[StepVariant]:
     """All variants of an architecture."""
-    entry = recorded.entry
-    return list(list_variants(entry.attention, entry.attention, entry.image_size is not None))
+    attention = recorded.has_attention
+    return list(list_variants(attention, attention, recorded.takes_images))
 
 
 def point_to_verify(recorded: Recorded, variant: StepVariant, template: Template) -> dict[str, int]:
@@ -170,13 +205,13 @@ def is_still_right(recorded: Recorded, variant: StepVariant, stored: Template | 
     """Whether a fresh trace gives what is stored, in every field, or is refused in the same words."""
     if isinstance(stored, str):
         try:
-            trace_at(recorded.entry, variant, {**recorded.sizes, "batch": 1 if variant.single else 2})
+            trace_at(recorded, variant, {**recorded.sizes, "batch": 1 if variant.single else 2})
         except ForetrainError as error:
             return str(error) == stored
         return False
     point = point_to_verify(recorded, variant, stored)
     try:
-        graph = trace_at(recorded.entry, variant, point)
+        graph = trace_at(recorded, variant, point)
     except ForetrainError:
         return False
     return find_difference(stored.graph_at(point, graph.options), graph) is None
@@ -188,7 +223,7 @@ def update_architecture(name: str, asked: Asked) -> str:
     recorded = next(each for each in list_architectures() if each.name == name)
     known: Stored = {} if asked.again else library.read_all(name)
     file = library._read(name)
-    is_stale = file is None or file.header["made_by"] != library.made_by()
+    is_stale = file is None or file.header["made_by"] != library.made_by(name)
     wanted = [each for each in variants_of(recorded) if asked.complete or each.key in known or is_usual(each)]
     kept: Stored = {}
     failed, anew = [], 0
@@ -206,9 +241,9 @@ def update_architecture(name: str, asked: Asked) -> str:
             kept[variant.key] = str(error)
     is_whole = asked.complete or (file is not None and not asked.again and bool(file.header["is_whole"]))
     header = {
-        "made_by": library.made_by(),
+        "made_by": library.made_by(name),
         "torch": torch.__version__,
-        "model": recorded.entry.name,
+        "model": recorded.model,
         "is_whole": is_whole,
     }
     if not kept:
@@ -226,14 +261,53 @@ def describe_state(name: str) -> str:
     file = library._read(name)
     if file is None:
         return "missing"
-    if file.header["made_by"] != library.made_by():
+    if file.header["made_by"] != library.made_by(name):
         return "stale"
     return "" if file.header["is_whole"] else "partial"
 
 
 def is_usual(variant: StepVariant) -> bool:
     """Whether a variant is one that most people train: mixed precision or FP32, fused attention."""
-    return variant.storage in USUAL_STORAGES and not (variant.eager or variant.forward_only or variant.lora)
+    if variant.eager or variant.forward_only or variant.lora:
+        return False
+    return variant.storage in USUAL_STORAGES and variant.checkpoint in ("", "blocks")
+
+
+GROUPS: Mapping[str, Callable[[StepVariant], bool]] = {
+    "FP32 and mixed precision": is_usual,
+    "weights in half precision": lambda variant: variant.storage not in USUAL_STORAGES and not variant.lora,
+    "eager attention": lambda variant: variant.eager,
+    "forward only": lambda variant: variant.forward_only,
+    "LoRA": lambda variant: bool(variant.lora),
+}
+"""Kinds of variants, as the documentation lists them."""
+
+
+def list_shipped() -> Iterator[str]:
+    """The table of `docs/workloads.md`: for which models which kinds of steps are recorded."""
+    by_kinds: dict[tuple[str, ...], list[str]] = {}
+    architectures = {each.name: each for each in list_architectures()}
+    named = [
+        (entry.name, shape_of(entry, entry.sizes(BuildOptions())).architecture) for entry in list_models()
+    ]
+    named += [(f"`hf:` {name.removeprefix(library.TRANSFORMERS)}", name)
+              for name in architectures if name.startswith(library.TRANSFORMERS)]  # fmt: skip
+    for model, name in named:
+        known = library.read_all(name)
+        kinds = tuple(_describe_kind(architectures[name], known, of) for of in GROUPS.values())
+        by_kinds.setdefault(kinds, []).append(model)
+    yield f"| models | {' | '.join(GROUPS)} |"
+    yield "|---" * (1 + len(GROUPS)) + "|"
+    for kinds, models in by_kinds.items():
+        yield f"| {', '.join(models)} | {' | '.join(kinds)} |"
+
+
+def _describe_kind(recorded: Recorded, known: Stored, of: Callable[[StepVariant], bool]) -> str:
+    wanted = [each for each in variants_of(recorded) if of(each)]
+    stored = [each for each in wanted if each.key in known]
+    if not wanted:
+        return "-"
+    return "yes" if len(stored) == len(wanted) else "some" if stored else "no"
 
 
 class Asked(NamedTuple):
@@ -250,6 +324,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--complete", action="store_true")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--table", action="store_true", help="what ships, as docs/workloads.md lists it")
     given = parser.parse_args(words)
     asked = Asked(given.again, given.complete)
     states = {
@@ -257,6 +332,9 @@ def main(words: list[str]) -> None:
     }
     if given.list:
         print(*(f"{name} {state}".strip() for name, state in states.items()), sep="\n")  # noqa: T201
+        return
+    if given.table:
+        print(*list_shipped(), sep="\n")  # noqa: T201
         return
     to_do = ("missing", "stale", *(("partial",) if asked.complete else ()), *(("",) if asked.again else ()))
     chosen = [name for name, state in states.items() if state in to_do or (asked.again and state)]

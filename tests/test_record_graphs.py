@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +49,9 @@ def test_a_recording_that_differs_is_not_kept(name: str, change: Any) -> None:
 def test_a_refusal_that_no_longer_holds_is_not_kept() -> None:
     recorded, _ = _stored("vgg11")
     assert not record_graphs.is_still_right(recorded, VARIANTS["vgg11"], "vgg11 takes no such image")
+
+
+def test_the_documentation_lists_what_ships() -> None:
+    """If this fails, put the output of `record_graphs.py --table` into the page."""
+    page = (Path(__file__).parents[1] / "docs" / "workloads.md").read_text(encoding="utf-8")
+    assert "\n".join(record_graphs.list_shipped()) in page

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foretrain.workloads.example import Example
-from foretrain.workloads.graph import Graph
+from foretrain.workloads.graph import Graph, Role
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.recorded.recording import find_difference, without_update
 from foretrain.workloads.recorded.updates import EIGHT_BIT, UPDATES, NoUpdate, with_update
@@ -64,3 +64,18 @@ def test_optimizers_whose_calls_depend_on_shapes_are_traced(name: str) -> None:
     options = ResolvedOptions(optimizer=name)
     with pytest.raises(NoUpdate):
         with_update(_trace(replace(options, optimizer=None)), options)
+
+
+def test_state_has_the_spec_of_its_parameter_and_not_of_an_activation_of_that_shape() -> None:
+    """The activation's shape changes with the batch, as a family has it."""
+    options = ResolvedOptions(optimizer="adamw")
+    graph = _trace(replace(options, optimizer=None))
+    weight = next(each for each in graph.buffers if each.name == "linear.weight")
+    activation = graph.specs[weight.spec]
+    written = with_update(replace(graph, specs=(*graph.specs, activation), options=options), options)
+    state = [
+        each.spec
+        for each in written.buffers
+        if each.role is Role.OPTIMIZER_STATE and each.name == weight.name and written.specs[each.spec].shape
+    ]
+    assert state == [weight.spec, weight.spec]

@@ -41,6 +41,7 @@ def _run(words: str, home: Path) -> subprocess.CompletedProcess[str]:
         "predict llama3-8b --on h100-sxm:8 --strategy fsdp --seq-len 4096",
         "plan resnet50 --samples 1281167 --epochs 90 --precision fp16 --deadline 24h",
         "trace gpt2 --batch 4",
+        "guide resnet18 --on a100-sxm-40gb",
         "models",
     ],
 )
@@ -51,6 +52,40 @@ def test_a_command_answers_without_torch_as_with_it(words: str, tmp_path: Path) 
     command = [sys.executable, "-m", "foretrain", *asked.split()]
     usual = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(without.stdout) == json.loads(usual.stdout)
+
+
+TEXT = {"num_attention_heads": 8, "num_hidden_layers": 12}
+CONFIGS = {
+    "llama": {**TEXT, "vocab_size": 32000, "num_key_value_heads": 4, "max_position_embeddings": 4096},
+    "qwen2": {**TEXT, "vocab_size": 32000, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    "bert": {**TEXT, "vocab_size": 30522},
+    "vit": {**TEXT, "image_size": 224, "patch_size": 16},
+}
+
+
+@pytest.mark.parametrize("width", [512, 1024])
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_a_configuration_is_predicted_without_torch_as_with_it(
+    model_type: str, width: int, tmp_path: Path
+) -> None:
+    sizes = {"hidden_size": width, "intermediate_size": 4 * width}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": model_type, **CONFIGS[model_type], **sizes}))
+    asked = f"predict hf:{file} --on a100-sxm-40gb --batch 8 --precision bf16 --no-advice --json"
+    without = _run(asked, tmp_path / "without")
+    assert without.returncode == 0, without.stderr
+    command = [sys.executable, "-m", "foretrain", *asked.split()]
+    usual = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(without.stdout) == json.loads(usual.stdout)
+
+
+def test_a_configuration_without_a_recording_needs_transformers(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "gpt_neox", "hidden_size": 64}))
+    result = _run(f"predict hf:{file} --on a100-sxm-40gb", tmp_path)
+    assert result.returncode == MissingData.exit_code
+    assert "foretrain[models]" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_what_needs_torch_says_so_in_one_sentence(tmp_path: Path) -> None:

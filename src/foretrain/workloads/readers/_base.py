@@ -22,6 +22,8 @@ DEFAULT_IMAGE_BATCH = 32
 """Samples per step of an image model without a given batch; the zoo's choice for most of its own."""
 DEFAULT_TEXT_BATCH = 1
 """The same for a language model."""
+DEFAULT_SEQ_LEN = 512
+"""Tokens per sequence by default, or fewer if the model has fewer positions."""
 BOXES_PER_IMAGE = 8
 """COCO has 7.7 objects in an image on average (Lin et al. 2014, arXiv:1405.0312)."""
 

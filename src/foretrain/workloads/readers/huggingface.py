@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, existing_file, need, versions
 from foretrain.workloads.readers._torchvision import repair_torchvision
+from foretrain.workloads.readers.huggingface_shapes import is_covered, shape_of_config
 from foretrain.workloads.zoo.catalogue import BuildOptions, EqualBlocks
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
+    from foretrain.workloads.zoo.shapes import ModelShape
 
 PREFIX = "hf:"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -82,7 +84,11 @@ class HuggingFaceConfig(ModelSource):
         }
         return replace(self, text=json.dumps({**fewer, key: count}))
 
+    def shape(self, options: BuildOptions) -> ModelShape | None:
+        return shape_of_config(json.loads(self.text), options)
+
     def example(self, options: BuildOptions) -> Example:
+        need("transformers", self.name)
         prepare_transformers()
         from foretrain.workloads.readers.huggingface_tasks import build, task_of
 
@@ -92,7 +98,6 @@ class HuggingFaceConfig(ModelSource):
 
 def read_huggingface(name: str) -> HuggingFaceConfig:
     """The source behind `hf:PATH` or `hf:ORG/NAME`; what cannot be built is refused now."""
-    need("transformers", name)
     asked = name.removeprefix(PREFIX)
     path = Path(asked).expanduser()
     if not path.exists() and _HUB_ID.fullmatch(asked) and path.suffix != ".json":
@@ -104,7 +109,10 @@ def read_huggingface(name: str) -> HuggingFaceConfig:
         config = json.loads(text)
     except ValueError as error:
         raise InvalidData(str(file), f"is not JSON: {error}; give the config.json of a model") from error
-    _check(config, str(file))
+    _check_entries(config, str(file))
+    if not is_covered(config):
+        need("transformers", name)
+        _check_architecture(config, str(file))
     return HuggingFaceConfig(name, text)
 
 
@@ -133,7 +141,7 @@ def cached_config(hub_id: str) -> Path:
     )
 
 
-def _check(config: Any, file: str) -> None:
+def _check_entries(config: Any, file: str) -> None:
     if not isinstance(config, Mapping) or "model_type" not in config:
         raise InvalidData(file, "has no model_type: give the config.json of a Hugging Face model")
     if "quantization_config" in config:
@@ -148,6 +156,10 @@ def _check(config: Any, file: str) -> None:
             isinstance(count, int) and not isinstance(count, bool) and count >= 1 for count in each
         ):
             raise InvalidData(file, f"{key} must be a whole number of at least 1, got {value!r}")
+
+
+def _check_architecture(config: Mapping[str, Any], file: str) -> None:
+    """Raise unless transformers has the model of a configuration, and a task for it."""
     prepare_transformers()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 

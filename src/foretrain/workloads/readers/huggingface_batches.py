@@ -12,17 +12,16 @@ from typing import Any
 
 import torch
 
-from foretrain.errors import InvalidRequest
 from foretrain.workloads.readers._base import (
     BOXES_PER_IMAGE,
     DEFAULT_IMAGE_BATCH,
+    DEFAULT_SEQ_LEN,
     DEFAULT_TEXT_BATCH,
     choose_batch,
 )
+from foretrain.workloads.readers.huggingface_shapes import text_shape
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
-DEFAULT_SEQ_LEN = 512
-"""Tokens per sequence by default, or fewer if the model has fewer positions."""
 DEFAULT_IMAGE_SIZE = 224
 """Pixels per side where neither the request nor the configuration says."""
 DEFAULT_DETECTION_SIZE = 800
@@ -72,17 +71,7 @@ def answer_spans(model: Any, options: BuildOptions) -> Inputs:
 
 def _text_shape(config: Any, options: BuildOptions, before: int = 0) -> tuple[int, int]:
     """Sequences and tokens in each; `before` come first by default, such as those of an image."""
-    positions = _positions(config)
-    by_default = min(before + DEFAULT_SEQ_LEN, positions or before + DEFAULT_SEQ_LEN)
-    length = by_default if options.seq_len is None else options.seq_len
-    if length < 1 or (positions and length > positions):
-        allowed = f"from 1 to {positions}" if positions else "at least 1"
-        raise InvalidRequest(f"seq_len {length} does not fit: it must be {allowed} (max_position_embeddings)")
-    if length <= before:
-        raise InvalidRequest(
-            f"seq_len {length} does not fit: an image takes {before} tokens of each sequence"
-        )
-    return choose_batch(options, DEFAULT_TEXT_BATCH), length
+    return text_shape(_positions(config), options, before)
 
 
 def _positions(config: Any) -> int | None:

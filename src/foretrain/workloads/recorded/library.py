@@ -13,7 +13,7 @@ import lzma
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib import resources
+from importlib import metadata, resources
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -34,6 +34,9 @@ FORMAT = 1
 SUFFIX = ".graphs"
 FOLDER = "graphs"
 _MADE_BY = ("lora.py", "lora_layers.py", "tracing/*.py", "zoo/*.py")
+TRANSFORMERS = "hf-"
+"""Begins the names of architectures that transformers builds."""
+_BUILT_BY_TRANSFORMERS = ("readers/huggingface_batches.py", "readers/huggingface_tasks.py")
 _NOT_BUILT = ("__init__.py", "catalogue.py", "shapes.py")
 """The files of `workloads` that recordings depend on, and those of the zoo that only list it."""
 
@@ -99,7 +102,7 @@ def find_recording(
     """The recording of a model at its sizes; None where it has to be traced."""
     variant = variant_of(options, lora, shape.sizes["batch"] == 1)
     file = _read(shape.architecture)
-    if variant is None or file is None or (file.header["made_by"] != made_by() and has_torch()):
+    if variant is None or file is None or is_stale(shape.architecture, file.header):
         return None
     place = file.header["variants"].get(variant.key)
     if isinstance(place, str):
@@ -188,18 +191,39 @@ def folder() -> Path:
     return Path(str(resources.files("foretrain.workloads.recorded"))) / FOLDER
 
 
+def is_stale(architecture: str, header: Mapping[str, Any]) -> bool:
+    """Whether a model has to be traced, and can be, because other code made its recordings."""
+    return header["made_by"] != made_by(architecture) and can_trace(architecture)
+
+
+def made_by(architecture: str) -> str:
+    """A digest of the code that the recordings of an architecture depend on."""
+    return _digest(architecture.startswith(TRANSFORMERS))
+
+
 @cache
-def made_by() -> str:
-    """A digest of the code that recordings depend on."""
+def _digest(of_transformers: bool) -> str:
     here = Path(str(resources.files("foretrain.workloads")))
-    files = sorted(file for pattern in _MADE_BY for file in here.glob(pattern) if file.name not in _NOT_BUILT)
-    return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
+    patterns = (*_MADE_BY[:-1], *_BUILT_BY_TRANSFORMERS) if of_transformers else _MADE_BY
+    files = sorted(file for pattern in patterns for file in here.glob(pattern) if file.name not in _NOT_BUILT)
+    version = metadata.version("transformers") if of_transformers and _has("transformers") else ""
+    text = b"".join(file.read_bytes() for file in files) + version.encode()
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
-@cache
+def can_trace(architecture: str) -> bool:
+    """Whether the libraries that build a model are installed."""
+    return has_torch() and (not architecture.startswith(TRANSFORMERS) or _has("transformers"))
+
+
 def has_torch() -> bool:
     """Whether models can be traced."""
+    return _has("torch")
+
+
+@cache
+def _has(package: str) -> bool:
     try:
-        return find_spec("torch") is not None
+        return find_spec(package) is not None
     except ModuleNotFoundError:  # raised by import hooks that hide it
         return False

@@ -98,7 +98,9 @@ class _Update:
     def __init__(self, graph: Graph, state: int) -> None:
         """`state` is the number of buffers that stand before those the step makes."""
         self.specs = list(graph.specs)
-        self._numbers = {spec: number for number, spec in enumerate(graph.specs)}
+        # Only parameters': an activation that has the shape of one at this batch size has another at others
+        own = (buffer.spec for buffer in graph.buffers if buffer.role is Role.PARAMETER)
+        self._numbers = {graph.specs[number]: number for number in own}
         self.state: list[Buffer] = []
         self.made: list[Buffer] = []
         self.calls: list[Call] = []
