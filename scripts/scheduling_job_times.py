@@ -48,7 +48,7 @@ def main(path: Path) -> None:
                         model,
                         on=f"{device}:{gpus}",
                         batch=max(1, round(batch / gpus)),
-                        optimizer=optimizer,
+                        optimizer=optimizer,  # type: ignore[arg-type]  # a name of the table
                         samples=samples,
                         epochs=epochs,
                     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.convergence.batch_size import BatchSizeLaw, fit_batch_size_law
-from foretrain.errors import UnknownName
+from foretrain.errors import MissingData, UnknownName
 from foretrain.facts.devices import device
 
 RESNET, BERT = "resnet", "bert"
@@ -130,7 +130,7 @@ def _submission(rows: Sequence[dict[str, str]]) -> Submission | str:
         return "trained on CPUs"
     try:
         device_id = device(_SPELLINGS.get(first["accel"], first["accel"])).id
-    except UnknownName:
+    except (UnknownName, MissingData):
         return f"no such device known: {first['accel']}"
     count, batch = int(first["n_acc"]), int(float(first["gbs"]))
     if batch % count:

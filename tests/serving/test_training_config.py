@@ -36,6 +36,8 @@ def test_a_prediction_takes_options_and_says_so(tmp_path: Path) -> None:
         "gpt2", on="a100-sxm4-40gb", batch=8, micro_batches=4, seq_len=128, precision="bf16",
         framework="hf-trainer", advice=False,
     )  # fmt: skip
+    assert not isinstance(answer, ft.Infeasible)
+    assert not isinstance(by_hand, ft.Infeasible)
     assert answer.step == by_hand.step
     assert answer.memory == by_hand.memory
     report = answer.to_dict()["configuration"]
@@ -56,6 +58,7 @@ def test_a_prediction_takes_options_and_says_so(tmp_path: Path) -> None:
 def test_given_options_win(tmp_path: Path) -> None:
     file = small(tmp_path)
     answer = ft.fit("bert-base", from_config=file, on="a100-sxm4-40gb", batch=3, precision="fp32")
+    assert not isinstance(answer, ft.Infeasible)
     assert (answer.workload.source.name, answer.batch, answer.workload.options.precision) == (
         "bert-base",
         3,
@@ -90,6 +93,7 @@ def test_plans_take_what_does_not_depend_on_machines() -> None:
 def test_a_plan_says_what_it_took(tmp_path: Path) -> None:
     file = small(tmp_path, "max_steps: 70\n")
     answer = ft.plan(from_config=file, gpu="a10g", cloud="aws", max_gpus=1)
+    assert not isinstance(answer, ft.Infeasible)
     assert answer.to_dict()["configuration"]["taken"]["steps"]["value"] == 70
     assert any("(TrainingArguments)" in note for note in answer.notes)
 
@@ -104,13 +108,16 @@ def test_a_batch_that_is_given_replaces_batches_that_do_not_agree(tmp_path: Path
     file.write_text('{"train_batch_size": 100, "train_micro_batch_size_per_gpu": 3}', encoding="utf-8")
     with pytest.raises(InvalidData, match="100 is not a multiple of 3 samples on 1 replicas"):
         ft.fit("gpt2", from_config=file, on="t4")
-    assert ft.fit("gpt2", from_config=file, on="t4", global_batch=4).batch == 4
+    answer = ft.fit("gpt2", from_config=file, on="t4", global_batch=4)
+    assert not isinstance(answer, ft.Infeasible)
+    assert answer.batch == 4
 
 
 def test_a_request_object_takes_its_configuration(tmp_path: Path) -> None:
     file = small(tmp_path, "gradient_checkpointing: true\nfsdp: full_shard\n")
     request = ft.FitRequest(model="gpt2", on="rtx3090:2", from_config=file)
     answer = ft.fit(request)
+    assert not isinstance(answer, ft.Infeasible)
     assert answer.workload.options.checkpoint_activations
     assert answer.strategy == "fsdp"
 

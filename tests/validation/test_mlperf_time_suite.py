@@ -23,6 +23,7 @@ from validation.report import Case
 
 from foretrain.convergence.batch_size import BatchSizeLaw, fit_batch_size_law
 from foretrain.estimates import Quantiles
+from foretrain.probability import Z90
 
 IMAGES = 1_281_167
 ONE = Submission("v2.1", "a", "s", RESNET, "a100-sxm-80gb", 1, 8, 3264, (60.0, 80.0, 100.0), 35.0 * IMAGES)
@@ -152,7 +153,7 @@ def test_time_is_steps_and_evaluations() -> None:
 
 
 def test_step_and_epochs_err_independently() -> None:
-    law = BatchSizeLaw((1000.0, 5000.0), (35.0, 35.0), 35.0, 0.0, spread=math.log(1.3) / 1.2816)
+    law = BatchSizeLaw((1000.0, 5000.0), (35.0, 35.0), 35.0, 0.0, spread=math.log(1.3) / Z90)
     times = StepAndEvaluation(Quantiles(1.0, 1.0, 1.4), 0.0, 0.3, 1)
     seconds = time_to_train(ONE, times, law)
     assert seconds.p50 == pytest.approx(35 * IMAGES / ONE.batch)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _WITHOUT_CONSTANTS = ("foretrain.facts.", "foretrain.workloads.")
 _instead: dict[str, Mapping[str, Any]] = {}
+_generation = [0]
 
 
 def shipped_calibration(name: str) -> Traversable:
@@ -85,8 +86,14 @@ def calibrations_instead(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[
         forget_constants()
 
 
+def constants_generation() -> int:
+    """A number that changes whenever other calibrations come into use: graphs keep results of one only."""
+    return _generation[0]
+
+
 def forget_constants(packages: Collection[str] = ("foretrain",)) -> None:
     """Empty the caches of loaded modules that may hold results of calibrations."""
+    _generation[0] += 1
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] not in packages or name.startswith(_WITHOUT_CONSTANTS):
             continue

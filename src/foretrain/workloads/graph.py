@@ -22,6 +22,7 @@ from enum import StrEnum
 from functools import cached_property, wraps
 from typing import Any, NamedTuple, TypeVar
 
+from foretrain.facts.calibrations import constants_generation
 from foretrain.workloads.options import ResolvedOptions
 
 ITEM_BYTES: Mapping[str, int] = {
@@ -309,14 +310,16 @@ def with_options(graph: Graph, **changes: Any) -> Graph:
 def once_per_graph(derive: Callable[[Graph], Derived]) -> Callable[[Graph], Derived]:
     """Let a function of a graph run once for each graph, which keeps the result as long as it lives.
 
-    For what modules above derive again and again: one step is priced for many devices and layouts.
+    For what modules above derive again and again: one step is priced for many devices and layouts. What was
+    derived with other calibrations is derived again.
     """
 
     @wraps(derive)
     def remembered(graph: Graph) -> Derived:
-        if derive not in graph.derived:
-            graph.derived[derive] = derive(graph)
-        result: Derived = graph.derived[derive]
+        generation = constants_generation()
+        if graph.derived.get(derive, (None, None))[0] != generation:
+            graph.derived[derive] = generation, derive(graph)
+        result: Derived = graph.derived[derive][1]
         return result
 
     return remembered

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from foretrain.measuring.watching.outlook import RunOutlook
 from foretrain.measuring.watching.report import Report, report_of
 from foretrain.serving.rendering import register
 from foretrain.serving.verbs.measuring import Measured
@@ -21,6 +22,8 @@ from foretrain.store.runs import (
     StepSummary,
     WorkerSteps,
 )
+
+AHEAD = RunOutlook(steps=10, total_steps=None, seconds=1.0, seconds_left=None)
 
 
 def report(worker_cores: float, other_cores: float, variation: float = 0.1) -> Report:
@@ -77,7 +80,7 @@ def test_other_processes_are_no_part_of_the_bursts_of_the_node() -> None:
 
 def test_the_text_names_other_processes_and_an_unknown_variation() -> None:
     register()
-    shown = str(Measured(report(0.5, 1.4, variation=0.0), None, 0))
+    shown = str(Measured(report(0.5, 1.4, variation=0.0), AHEAD, None, 0))
     assert "Other processes kept 1.4 of 2 cores busy" in shown
     assert "Variation (standard deviation / mean): unknown" in shown
-    assert "Other processes" not in str(Measured(report(1.0, 0.1), None, 0))
+    assert "Other processes" not in str(Measured(report(1.0, 0.1), AHEAD, None, 0))
