@@ -172,5 +172,5 @@ def test_batch_and_global_batch_that_disagree_are_refused(
 
 
 def test_a_min_batch_is_for_heterogeneous_clusters() -> None:
-    with pytest.raises(InvalidRequest, match="min_batch is for heterogeneous clusters"):
+    with pytest.raises(InvalidRequest, match="`min_batch` is for heterogeneous clusters"):
         predicted(IMAGES, "t4:2", min_batch=4)

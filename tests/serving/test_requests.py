@@ -175,7 +175,7 @@ def test_keys_that_a_verb_does_not_read_are_errors(
         ("model: resnet50\nbatch: yes", "whole number"),
         ("model: resnet50\nprecision: fp12", "one of fp32, tf32"),
         ("model: resnet50\ncompile: maybe", "true or false"),
-        ("model: resnet50\noptimizer: 3", "must be text"),
+        ("model: resnet50\noptimizer: 3", "must be one of sgd, momentum"),
         ("model: resnet50\nepoch: 3", "no field 'epoch'; did you mean epochs"),
         ("model: job.yaml", "names another workload file"),
     ],

@@ -78,7 +78,11 @@ def forget_device(name: str) -> OwnDevice:
     item = devices()[name]
     if not item.is_own:
         yours = [each.id for each in devices().values() if each.is_own]
-        listed = f"yours: {', '.join(yours)}" if yours else "you have added none"
+        listed = (
+            f"yours: {', '.join(yours)}"
+            if yours
+            else "you have added none; `foretrain devices add FILE.toml` adds one"
+        )
         raise InvalidRequest(f"{item.id} comes with foretrain; only your own are forgotten ({listed})")
     offered = [each for each in own_offers() if each.device == item.id]
     if offered:

@@ -85,7 +85,11 @@ def forget_offers(name: str) -> OwnOffers:
         if wanted in (normalise(each.provider), normalise(f"{each.provider}:{each.instance}"))
     )
     if not leaving:
-        yours = f"Yours: {', '.join(sorted(machines))}" if machines else "You have added none"
+        yours = (
+            f"Yours: {', '.join(sorted(machines))}"
+            if machines
+            else "You have added none; `foretrain offers add FILE.csv` adds some"
+        )
         raise UnknownName("offer of yours", name, {each.provider for each in own} | machines, yours)
     places = {_place(each) for each in leaving}
     change_kept(lambda before: [each for each in before if not _is_own_at(each, places)])
@@ -113,7 +117,9 @@ def _read(file: Path, today: date) -> Iterator[Offer]:
         _check_header(header, file.name)
         listed = [(number, row) for number, row in enumerate(rows, start=2) if any(map(str.strip, row))]
     except csv.Error as error:
-        raise InvalidData(file.name, f"not valid CSV: {error}", row=rows.line_num) from error
+        raise InvalidData(
+            file.name, f"not valid CSV: {error}; a row is such as {EXAMPLE}", row=rows.line_num
+        ) from error
     if not listed:
         raise InvalidData(file.name, f"holds a header and no offers; a row is such as {EXAMPLE}")
     seen: dict[tuple[str, str, str], int] = {}

@@ -48,7 +48,7 @@ def test_merged_positions_add_up_and_keep_what_crosses_between_them() -> None:
 
 
 def test_no_block_is_on_two_stages() -> None:
-    workload = workload_of(WorkloadRequest("gpt2", batch=4, seq_len=64, precision="bf16"))
+    workload = workload_of(WorkloadRequest("gpt2", batch=4, seq_len=64, precision="fp16"))
     answer = predict(Scenario(workload, cluster("t4:4"), Parallelism(strategy="pp=4"), advice=False))
     assert isinstance(answer, Prediction)
     spans = [stage.split(" to ") for stage in answer.parallelism.stages]
@@ -57,7 +57,7 @@ def test_no_block_is_on_two_stages() -> None:
 
 
 def stages_of(strategy: str, model: str = "gpt2") -> tuple[str, ...]:
-    workload = workload_of(WorkloadRequest(model, batch=4, seq_len=64, precision="bf16"))
+    workload = workload_of(WorkloadRequest(model, batch=4, seq_len=64, precision="fp16"))
     answer = predict(Scenario(workload, cluster("t4:4"), Parallelism(strategy=strategy), advice=False))
     assert isinstance(answer, Prediction)
     return answer.parallelism.stages
@@ -93,7 +93,7 @@ def test_numbers_of_layers_may_be_given() -> None:
 
 
 def test_interleaved_parts_have_as_many_blocks() -> None:
-    workload = workload_of(WorkloadRequest("gpt2", batch=8, seq_len=64, precision="bf16"))
+    workload = workload_of(WorkloadRequest("gpt2", batch=8, seq_len=64, precision="fp16"))
     strategy = Parallelism(strategy="pp=2,chunks=3", micro_batches=4)
     answer = predict(Scenario(workload, cluster("t4:2"), strategy, advice=False))
     assert isinstance(answer, Prediction)
