@@ -55,3 +55,11 @@ def test_the_documentation_lists_what_ships() -> None:
     """If this fails, put the output of `record_graphs.py --table` into the page."""
     page = (Path(__file__).parents[1] / "docs" / "workloads.md").read_text(encoding="utf-8")
     assert "\n".join(record_graphs.list_shipped()) in page
+
+
+@pytest.mark.parametrize("name", [each.name for each in record_graphs.list_architectures()])
+def test_every_recording_equals_a_small_fresh_trace(name: str) -> None:
+    recorded = next(each for each in record_graphs.list_architectures() if each.name == name)
+    stored = library.read_all(name)
+    variants = [each for each in record_graphs.variants_of(recorded) if each.key in stored]
+    assert all(record_graphs.is_still_right(recorded, each, stored[each.key]) for each in variants)
