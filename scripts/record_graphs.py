@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from foretrain.errors import ForetrainError
+from foretrain.errors import ForetrainError, UnknownName
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.lora import apply_lora
@@ -256,6 +256,19 @@ def update_architecture(name: str, asked: Asked) -> str:
     return "\n".join([text, *failed])
 
 
+def name_architectures(names: Sequence[str]) -> list[str]:
+    """The architectures of given names, which may be those of models; all of them without a name."""
+    known = [each.name for each in list_architectures()]
+    models = {
+        entry.name: shape_of(entry, entry.sizes(BuildOptions())).architecture for entry in list_models()
+    }
+    for name in names:
+        if name not in known and name not in models:
+            hint = "It is the name of a model of the zoo or of a file in recorded/graphs."
+            raise UnknownName("architecture", name, [*known, *models], hint)
+    return list(dict.fromkeys(name if name in known else models[name] for name in names)) or known
+
+
 def describe_state(name: str) -> str:
     """What there is to do for an architecture; empty if nothing."""
     file = library._read(name)
@@ -327,9 +340,10 @@ def main(words: list[str]) -> None:
     parser.add_argument("--table", action="store_true", help="what ships, as docs/workloads.md lists it")
     given = parser.parse_args(words)
     asked = Asked(given.again, given.complete)
-    states = {
-        name: describe_state(name) for name in given.names or [each.name for each in list_architectures()]
-    }
+    try:
+        states = {name: describe_state(name) for name in name_architectures(given.names)}
+    except UnknownName as error:
+        parser.error(str(error))
     if given.list:
         print(*(f"{name} {state}".strip() for name, state in states.items()), sep="\n")  # noqa: T201
         return
