@@ -32,8 +32,8 @@ from foretrain.facts.explanation import Explanation as Explanation
 from foretrain.facts.hardware import Cluster as Cluster
 from foretrain.facts.hardware import Hardware as Hardware
 from foretrain.facts.offers import Offer as Offer
-from foretrain.facts.offers import OfferQuery as OfferQuery
 from foretrain.facts.offers import search as search_offers
+from foretrain.facts.options import OfferQuery as OfferQuery
 from foretrain.facts.own_devices import OwnDevice as OwnDevice
 from foretrain.facts.own_offers import OwnOffers as OwnOffers
 from foretrain.facts.price_files import ImportReport as ImportReport
@@ -577,15 +577,19 @@ class _LimitsKeywords(TypedDict, total=False):
     confidence: float
     """Required probability of meeting `deadline` and `budget`, e.g. 0.9."""
 
-class _MachineOptionsKeywords(_NetworkOptionsKeywords, total=False):
-    """Which machines to consider; `links` and `network` replace what is known of them."""
+class _PlaceOptionsKeywords(TypedDict, total=False):
+    """Where machines may be rented; everywhere unless limited."""
 
-    gpu: str | Sequence[str]
-    """Only these GPUs or families, comma-separated."""
     cloud: str | Sequence[str]
     """Only these clouds, e.g. aws,gcp."""
     region: str | Sequence[str]
     """Only these regions, comma-separated."""
+
+class _MachineOptionsKeywords(_PlaceOptionsKeywords, _NetworkOptionsKeywords, total=False):
+    """Which machines to consider; `links` and `network` replace what is known of them."""
+
+    gpu: str | Sequence[str]
+    """Only these GPUs or families, comma-separated."""
     max_gpus: int
     """Maximum number of GPUs."""
 
@@ -905,17 +909,13 @@ class _LinksRequestKeywords(TypedDict, total=False):
     device: str | None
     """GPU model in `topology`; adds the links used by predictions."""
 
-class _OffersRequestKeywords(TypedDict, total=False):
-    """What machines cost to rent."""
+class _OfferQueryKeywords(_PlaceOptionsKeywords, total=False):
+    """What to look for among offers; everything left out matches everything."""
 
     gpu: str | None
     """Device, alias or family, e.g. h100."""
     count: int | None
     """Number of devices per machine."""
-    cloud: str | Sequence[str]
-    """Only these providers, e.g. aws,gcp."""
-    region: str | Sequence[str]
-    """Only these regions, comma-separated."""
     spot: bool
     """Use spot prices."""
     historical: bool
@@ -928,6 +928,10 @@ class _OffersRequestKeywords(TypedDict, total=False):
     """Maximum number of rows."""
     all_regions: bool
     """List every region, not only the cheapest per machine."""
+
+class _OffersRequestKeywords(_OfferQueryKeywords, total=False):
+    """What machines cost to rent."""
+
     refresh: str | Path | None
     """Import newer prices: a CSV file in SkyPilot's layout, or `gpuhunt` to ask that package if it is
     installed."""

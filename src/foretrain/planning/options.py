@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from foretrain.decoding import DURATION, MONEY, TEXT, number, option, texts, whole_number
 from foretrain.errors import InvalidRequest
+from foretrain.facts.options import PlaceOptions
 from foretrain.panels import LENGTH, MACHINES, MONEY_AND_ENERGY, OWNING
 from foretrain.prediction.options import NetworkOptions
 
@@ -52,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineOptions(NetworkOptions):
+class MachineOptions(PlaceOptions, NetworkOptions):
     """Which machines to consider; `links` and `network` replace what is known of them."""
 
     gpu: tuple[str, ...] = option(
@@ -61,16 +62,6 @@ class MachineOptions(NetworkOptions):
         default=(),
         panel=MACHINES,
         complete="device",
-    )
-    cloud: tuple[str, ...] = option(
-        texts(), "Only these clouds, e.g. aws,gcp.", default=(), panel=MACHINES, complete="provider"
-    )
-    region: tuple[str, ...] = option(
-        texts(by_comma=False),
-        "Only these regions, comma-separated.",
-        default=(),
-        panel=MACHINES,
-        complete="region",
     )
     max_gpus: int = option(whole_number(1), "Maximum number of GPUs.", default=64, panel=MACHINES)
 

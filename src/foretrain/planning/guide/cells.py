@@ -19,7 +19,8 @@ from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import THIS_MACHINE, Device, devices
 from foretrain.facts.hardware import Hardware, hardware
-from foretrain.facts.offers import Offer, OfferQuery, search
+from foretrain.facts.offers import Offer, search
+from foretrain.facts.options import OfferQuery
 from foretrain.jobs.epochs import Epoch, epoch_in_steps
 from foretrain.planning.speedup import (
     TimeAndCost,
@@ -133,7 +134,7 @@ def _is_measured(device: Device) -> bool:
 def _cheapest(device: Device, count: int, clouds: tuple[str, ...]) -> Offer | None:
     if device.is_cpu:
         return None
-    offers = search(OfferQuery(gpu=device.id, count=count, clouds=clouds, cheapest_region=True))
+    offers = search(OfferQuery(gpu=device.id, count=count, cloud=clouds))
     return next((offer for offer in offers if offer.device == device.id), None)
 
 
