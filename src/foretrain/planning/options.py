@@ -77,6 +77,8 @@ class OwningOptions:
     usd_per_kwh: float | None = option(MONEY, "Electricity price for owned machines.", panel=OWNING)
 
     def __post_init__(self) -> None:
+        if self.jobs_per_year is not None and not 0 < self.jobs_per_year < math.inf:
+            raise InvalidRequest(f"`jobs_per_year` must be finite and above 0, got {self.jobs_per_year:g}")
         if self.buy_price is not None and not self.buy_price > 0:
             raise InvalidRequest(f"`buy_price` must be above 0, got {self.buy_price:g}")
         if self.jobs_per_year is None and (self.buy_price is not None or self.usd_per_kwh is not None):
