@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from foretrain.serving.views.blocks import (
     Block,
     Break,
+    Chart,
     Column,
     Heading,
     Page,
@@ -58,7 +59,7 @@ def _blocks(frontier: Frontier, why: str | None, today: date | None) -> Iterator
         yield Sentence(warning, Tone.WARNING, indent=1)
     yield Break()
     yield from _front(frontier)
-    yield front_chart(frontier, machines_of)
+    yield plan_chart(frontier)
     yield from _two_phases(frontier)
     yield Break()
     yield from job_blocks(frontier.job, frontier.usd_per_million_tokens(frontier.plans[frontier.reported]))
@@ -70,6 +71,11 @@ def _blocks(frontier: Frontier, why: str | None, today: date | None) -> Iterator
     if why is not None:
         yield from _losers(frontier, why)
     yield from _rest(frontier)
+
+
+def plan_chart(frontier: Frontier) -> Chart:
+    """Time against money of every plan, those of the front numbered and named."""
+    return front_chart(frontier, machines_of)
 
 
 def _answer(frontier: Frontier) -> Iterator[Block]:

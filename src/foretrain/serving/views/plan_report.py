@@ -20,7 +20,7 @@ from foretrain.serving.views.blocks import (
     Table,
     Tone,
 )
-from foretrain.serving.views.charts import front_chart, parts_chart, scaling_chart
+from foretrain.serving.views.charts import parts_chart, scaling_chart
 from foretrain.serving.views.plan import (
     batch,
     batch_parts,
@@ -30,6 +30,7 @@ from foretrain.serving.views.plan import (
     kept_limits,
     machines_of,
     old_prices,
+    plan_chart,
     renting,
     where,
     why_lost,
@@ -154,7 +155,7 @@ def _choice(frontier: Frontier) -> Iterator[Block]:
         f"money, out of {frontier.considered:,} combinations of machines, strategy and batch size. Small "
         "print: the range of 80 % probability."
     )
-    yield front_chart(frontier, machines_of)
+    yield plan_chart(frontier)
     indices = [*frontier.front]
     if frontier.reported not in indices:
         indices.append(frontier.reported)
