@@ -101,7 +101,7 @@ def expectations() -> tuple[Expectation, ...]:
     """What users can expect, with the latest figures; a case that no suite reports is an error."""
     declared = tomllib.loads(EXPECTATIONS.read_text(encoding="utf-8"))
     figures = _figures()
-    found = []
+    rows = []
     for row in declared["expectation"]:
         is_share = row.get("is_share", False)
         weak = []
@@ -111,8 +111,8 @@ def expectations() -> tuple[Expectation, ...]:
             shown = weaker.mean if is_share else getattr(weaker, case.get("figure", "median"))
             weak.append(Weakness(case["what"], suite, shown))
         of_all = figures[row["suite"], row["cases"], row["method"]]
-        found.append(Expectation(row["question"], row["suite"], of_all, is_share, tuple(weak)))
-    return tuple(found)
+        rows.append(Expectation(row["question"], row["suite"], of_all, is_share, tuple(weak)))
+    return tuple(rows)
 
 
 def _bound(value: float | None) -> float:
