@@ -38,8 +38,7 @@ from foretrain.jobs.job import Job, JobTime, Steps, bill_job, evaluate_each_epoc
 from foretrain.jobs.options import JobOptions
 from foretrain.planning.frontier import SEVERAL, Plan
 from foretrain.planning.machines import Excluded, Machines, Shape
-from foretrain.prediction.resolving import in_usual_precision
-from foretrain.prediction.scenario import model_flop, peak_of
+from foretrain.prediction.scenario import in_usual_precision, model_flop, peak_of
 from foretrain.units import HOUR
 from foretrain.workloads.graph import Graph, state_bytes
 from foretrain.workloads.workload import Workload
