@@ -381,34 +381,76 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
             is_sharded = shards_state(layout_of(strategy, hardware.devices, hardware.devices_per_node))
             stored, batches_of = (space.sharding, faster) if is_sharded else (space, plain)
             others += [(_bound(stored, strategy, each, hardware), stored) for each in batches_of]
-    fitting += _predicted(others, hardware, best)
+    fitting += _predicted(others, hardware, fitting, best)
     return Candidates(_rank(fitting), len(plain) + len(others))
 
 
 def _predicted(
-    bounds: Sequence[tuple[ConfigurationCandidate, ConfigurationSpace]], hardware: Hardware, best: float
-) -> Iterator[ConfigurationCandidate]:
-    """Configurations predicted in full, by their lower bounds, as long as one may be among the best."""
-    most_bytes = _NEAR * capacity_bytes(hardware.device)
-    for bound, space in sorted(bounds, key=lambda each: each[0].training_seconds):
+    bounds: Sequence[tuple[ConfigurationCandidate, ConfigurationSpace]],
+    hardware: Hardware,
+    known: Sequence[ConfigurationCandidate],
+    best: float,
+) -> list[ConfigurationCandidate]:
+    """Configurations predicted in full, by their lower bounds, as long as one may be among the best.
+
+    Whether a step fits takes longer than its time, so it is found out only of those that may be chosen: where
+    they are faster than the best so far, and of the others about as fast in the order of preference, up to
+    the first that is safe.
+    """
+    fitting: dict[int, ConfigurationCandidate] = {}
+    waiting: dict[int, ConfigurationCandidate] = {}
+    ordered = sorted(bounds, key=lambda each: each[0].training_seconds)
+    for place, (bound, space) in enumerate(ordered):
         if bound.training_seconds > best * (1 + _EQUAL):
-            return
-        evaluation = _evaluate(space.table, hardware, bound) if bound.memory_bytes <= most_bytes else None
-        if evaluation is None or not evaluation.memory.fits:
+            break
+        timed = _timed(space, hardware, bound)
+        if timed is None:
             continue
-        steps = space.steps_at(bound.global_batch).quantiles.p50
-        candidate = replace(
-            bound,
-            seconds=evaluation.seconds,
-            training_seconds=steps * evaluation.seconds,
-            memory_bytes=evaluation.memory.bytes,
-            out_of_memory=_chance(
-                evaluation.memory, partial(getattr, evaluation, "out_of_memory_probability")
-            ),
-            evaluation=evaluation,
-        )
-        best = min(best, candidate.training_seconds) if candidate.is_safe else best
-        yield candidate
+        if timed.training_seconds >= best:
+            waiting[place] = timed
+        elif (candidate := _if_it_fits(timed)) is not None:
+            fitting[place] = candidate
+            best = timed.training_seconds if candidate.is_safe else best
+    limit = best * (1 + _EQUAL)
+    equal = [(-1, each) for each in known if each.is_safe]
+    equal += (fitting | waiting).items()
+    for place, each in sorted(equal, key=lambda item: (_preference(item[1]), item[0])):
+        if each.training_seconds > limit:
+            continue
+        candidate = _if_it_fits(each) if place in waiting else each
+        if candidate is not None:
+            fitting |= {place: candidate} if place in waiting else {}
+            if candidate.is_safe:
+                break
+    return [fitting[place] for place in sorted(fitting)]
+
+
+def _timed(
+    space: ConfigurationSpace, hardware: Hardware, bound: ConfigurationCandidate
+) -> ConfigurationCandidate | None:
+    """The time of a configuration; None where it cannot be laid out or its tensors alone do not fit."""
+    if bound.memory_bytes > _NEAR * capacity_bytes(hardware.device):
+        return None
+    evaluation = _evaluate(space.table, hardware, bound)
+    if evaluation is None:
+        return None
+    steps = space.steps_at(bound.global_batch).quantiles.p50
+    return replace(
+        bound,
+        seconds=evaluation.seconds,
+        training_seconds=steps * evaluation.seconds,
+        evaluation=evaluation,
+    )
+
+
+def _if_it_fits(timed: ConfigurationCandidate) -> ConfigurationCandidate | None:
+    """A configuration with its simulated memory; None if it does not fit."""
+    evaluation = timed.evaluation
+    assert evaluation is not None, "it was predicted in full"
+    if not evaluation.memory.fits:
+        return None
+    chance = _chance(evaluation.memory, partial(getattr, evaluation, "out_of_memory_probability"))
+    return replace(timed, memory_bytes=evaluation.memory.bytes, out_of_memory=chance)
 
 
 def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[ConfigurationCandidate]:
@@ -498,9 +540,14 @@ def _rank(fitting: Sequence[ConfigurationCandidate]) -> tuple[ConfigurationCandi
         return (*_rank([each for each in fitting if each.is_safe]), *_rank(risky))
     limit = min(each.training_seconds for each in fitting) * (1 + _EQUAL)
     equal = [each for each in fitting if each.training_seconds <= limit]
-    equal.sort(key=lambda each: (each.global_batch, not each.is_plain, -each.micro_batch))
+    equal.sort(key=_preference)
     slower = (each for each in fitting if each.training_seconds > limit)
     return (*equal, *sorted(slower, key=lambda each: each.training_seconds))
+
+
+def _preference(of: ConfigurationCandidate) -> tuple[int, bool, int]:
+    """The order of configurations that are about as fast."""
+    return of.global_batch, not of.is_plain, -of.micro_batch
 
 
 def _estimate(
@@ -546,16 +593,17 @@ def _with_memory(
 
 
 def _evaluate(table: StepTable, hardware: Hardware, candidate: ConfigurationCandidate) -> Evaluation | None:
-    """The full prediction; None if it cannot be laid out."""
+    """The full prediction; None if it cannot be laid out or its tensors alone do not fit."""
     from foretrain.prediction.options import Parallelism
-    from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
+    from foretrain.prediction.scenario import StepConfiguration, evaluate, may_fit, step_context
 
     parallelism = Parallelism(links=hardware.links, network=hardware.network)
     context = step_context(table.workload, hardware, parallelism, table.cost_model, table.input)
     layout = layout_of(candidate.strategy, hardware.devices, hardware.devices_per_node)
     batch = candidate.micro_batch * candidate.micro_batches
+    configuration = StepConfiguration(layout, batch, candidate.micro_batches)
     try:
-        return evaluate(context, StepConfiguration(layout, batch, candidate.micro_batches))
+        return evaluate(context, configuration) if may_fit(context, configuration) else None
     except ForetrainError:
         return None
 

@@ -39,6 +39,7 @@ from foretrain.prediction.memory.estimate import (
     memory_options,
     out_of_memory_probability,
     peaks_by_phase,
+    tensors_fit,
 )
 from foretrain.prediction.operators.listing import listing_of, peak_flop_per_second
 from foretrain.prediction.operators.pricing import DEFAULT, only_precision
@@ -508,6 +509,18 @@ def fullest_device(context: StepContext, configuration: StepConfiguration) -> Fu
     program = replicated_program(executed, layout, configuration.micro_batches, at)
     options = memory_options(program, 1.0, layout, at.network)
     return FullestDevice(program.graph, options, at.device, executed.graph)
+
+
+def may_fit(context: StepContext, configuration: StepConfiguration) -> bool:
+    """Whether the tensors of a device alone, without gaps, fit its memory; its step is not priced.
+
+    If not, nothing fits. True where memory depends on times.
+    """
+    layout = configuration.layout
+    if layout.pipeline > 1 or layout.servers is not None:
+        return True
+    fullest = fullest_device(context, configuration)
+    return tensors_fit(fullest.graph, fullest.device, fullest.options)
 
 
 def _as_run(

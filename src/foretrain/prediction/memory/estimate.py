@@ -350,6 +350,11 @@ def fits_memory(graph: Graph, device: Device, options: MemoryOptions | None = No
     return _first_steps(graph, device, options or MemoryOptions(), memory_calibration()).fits()
 
 
+def tensors_fit(graph: Graph, device: Device, options: MemoryOptions | None = None) -> bool:
+    """Whether the tensors of a step alone, without gaps between them, fit a device: if not, nothing does."""
+    return _first_steps(graph, device, options or MemoryOptions(), memory_calibration()).may_fit()
+
+
 def out_of_memory_probability(
     estimate: MemoryEstimate, graph: Graph, device: Device, options: MemoryOptions | None = None
 ) -> float:
