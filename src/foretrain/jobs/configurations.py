@@ -44,7 +44,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import fix_precision, in_usual_precision, refuse_precision
+from foretrain.prediction.scenario import fix_precision, in_usual_precision, refuse_precision
 from foretrain.prediction.spread import (
     KnowledgeClass,
     probability_within_prediction,

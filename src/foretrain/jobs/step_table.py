@@ -20,7 +20,7 @@ from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import communicator_bytes
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import as_stored, in_usual_precision
+from foretrain.prediction.scenario import as_stored, in_usual_precision
 from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,
@@ -29,10 +29,9 @@ from foretrain.prediction.search.sketch import (
     replica_step,
 )
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
-from foretrain.prediction.strategies.layout import DATA_PARALLEL
 from foretrain.prediction.strategies.program import Bucket
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
-from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
+from foretrain.prediction.strategies.strategy import DATA_PARALLEL, MixedPrecision, layout_of
 from foretrain.workloads.graph import Graph, checkpoint_bytes
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
 

@@ -46,8 +46,7 @@ from foretrain.persisted import Malformed, restore
 from foretrain.planning.frontier import SEVERAL, Plan
 from foretrain.planning.machines import Excluded, Machines, Shape
 from foretrain.prediction.kept import keep_result, kept_file, read_result
-from foretrain.prediction.resolving import in_usual_precision
-from foretrain.prediction.scenario import model_flop, peak_of
+from foretrain.prediction.scenario import in_usual_precision, model_flop, peak_of
 from foretrain.prediction.search.search import step_content
 from foretrain.units import HOUR
 from foretrain.workloads.graph import Graph, state_bytes

@@ -25,19 +25,19 @@ from foretrain.persisted import restore
 from foretrain.prediction.corrections.apply import CorrectedCostModel
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.kept import keep_result, kept_file, read_result
-from foretrain.prediction.resolving import as_stored, storage_of
 from foretrain.prediction.scenario import (
     Evaluation,
     StepConfiguration,
     StepContext,
+    as_stored,
     evaluate,
     fullest_device,
+    storage_of,
 )
 from foretrain.prediction.search.sketch import BlockCosts, Blocks, Sketch, block_costs, blocks_of, sketch
 from foretrain.prediction.strategies.context import feasible_context_degrees
 from foretrain.prediction.strategies.expert import feasible_expert_degrees
-from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.strategy import MixedPrecision, replication, strategies
+from foretrain.prediction.strategies.strategy import Layout, MixedPrecision, replication, strategies
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.progress import phase
 from foretrain.units import format_bytes
