@@ -20,7 +20,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.listing import Flags, Floats
-from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.strategy import Layout
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import intervals, leave_out
 from validation.spread_runs import Bench, Run

@@ -41,8 +41,9 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import Knowledge, only_precision
 from foretrain.prediction.options import Parallelism
-from foretrain.prediction.resolving import PRECISION, WEIGHTS
 from foretrain.prediction.scenario import (
+    PRECISION,
+    WEIGHTS,
     Evaluation,
     Scenario,
     StepConfiguration,

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from foretrain.estimates import Z90
 from foretrain.learning.scaling.answer import suggest
 from foretrain.learning.scaling.configurations import (
     Columns,
@@ -26,7 +27,6 @@ from foretrain.learning.scaling.fitting import (
 )
 from foretrain.learning.scaling.forms import FORMS, LEVEL_DEVIATION, Form, form
 from foretrain.prediction.operators.listing import Floats
-from foretrain.probability import Z90
 
 BATCHES = (8, 32, 128)
 GRID = tuple(

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import InvalidData, UnknownName
-from foretrain.estimates import Quantiles
+from foretrain.estimates import Z90, Quantiles
 from foretrain.facts.calibrations import calibration_content
 from foretrain.learning.scaling.configurations import (
     Columns,
@@ -35,7 +35,6 @@ from foretrain.learning.scaling.configurations import (
 )
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form
 from foretrain.prediction.operators.listing import Floats
-from foretrain.probability import Z90
 
 FILE = "scaling.json"
 FORMAT = 1

@@ -34,10 +34,17 @@ from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory
 from foretrain.prediction.operators.cpu import calibration_of
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.resolving import as_stored, in_usual_precision, storage_of
-from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate, step_context
-from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
+from foretrain.prediction.scenario import (
+    Evaluation,
+    StepConfiguration,
+    StepContext,
+    as_stored,
+    evaluate,
+    in_usual_precision,
+    step_context,
+    storage_of,
+)
+from foretrain.prediction.strategies.strategy import AUTO, Layout, layout_of, words
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.options import ResolvedOptions

@@ -41,7 +41,7 @@ from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.memory.estimate import LARGEST
 from foretrain.prediction.operators.pricing import DEFAULT, RooflineModel
-from foretrain.prediction.resolving import PRECISION, usual_precision
+from foretrain.prediction.scenario import PRECISION, usual_precision
 from foretrain.workloads.workload import Workload
 
 BATCHES = tuple(2**power for power in range(5, 14))

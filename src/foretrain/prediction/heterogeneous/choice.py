@@ -27,8 +27,7 @@ from foretrain.prediction.heterogeneous.division import (
 )
 from foretrain.prediction.options import Parallelism
 from foretrain.prediction.scenario import Scenario, global_batch, jitter_on
-from foretrain.prediction.strategies.layout import DATA_PARALLEL
-from foretrain.prediction.strategies.strategy import AUTO
+from foretrain.prediction.strategies.strategy import AUTO, DATA_PARALLEL
 from foretrain.units import format_duration
 
 _FEW_GROUPS = 3  # up to here every subset is tried; beyond, only those without one group

@@ -54,7 +54,6 @@ from foretrain.prediction.step.parallel import (
     with_launched_exchanges,
 )
 from foretrain.prediction.stragglers import with_slowest
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
     Chain,
@@ -82,7 +81,7 @@ from foretrain.prediction.strategies.program import (
     unit_of,
 )
 from foretrain.prediction.strategies.sharded import item_bytes
-from foretrain.prediction.strategies.strategy import divide_step, replication
+from foretrain.prediction.strategies.strategy import Layout, divide_step, replication
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase, Role
 

@@ -37,7 +37,6 @@ from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import PricedStep, call_times
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.layout import Layout, Variant
 from foretrain.prediction.strategies.program import (
     Program,
     fill_buckets,
@@ -45,7 +44,7 @@ from foretrain.prediction.strategies.program import (
     gradients,
     optimizer_start,
 )
-from foretrain.prediction.strategies.strategy import replication
+from foretrain.prediction.strategies.strategy import Layout, Variant, replication
 from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, Role
 from foretrain.workloads.ops import Kind, Work
 

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
 from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
     Chain,
@@ -48,7 +47,7 @@ from foretrain.prediction.strategies.pipeline.schedules import (
 )
 from foretrain.prediction.strategies.pipeline.stages import Stage, stage_programs
 from foretrain.prediction.strategies.program import Axis, Program, unit_of
-from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
+from foretrain.prediction.strategies.strategy import Layout, MixedPrecision, Strategy, one_of, whole_number
 from foretrain.workloads.graph import Graph, Role
 
 
