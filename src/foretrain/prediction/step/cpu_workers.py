@@ -36,7 +36,7 @@ from foretrain.persisted import restore
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import PricedStep, call_times
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies.program import (
     Program,
     fill_buckets,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
     Chain,
