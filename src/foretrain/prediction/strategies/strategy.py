@@ -129,6 +129,11 @@ class ServerPlan:
     k: int
     servers: int
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether every worker updates the parameters alone, without waiting for others."""
+        return self.variant == Variant.ASYNC
+
 
 class Variant(StrEnum):
     """Which gradients a server waits for, and whether the other workers continue."""
