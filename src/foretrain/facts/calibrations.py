@@ -94,6 +94,11 @@ def calibrations_instead(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[
         forget_constants()
 
 
+def has_other_constants() -> bool:
+    """Whether other entries are in the place of shipped ones."""
+    return bool(_instead)
+
+
 def constants_generation() -> int:
     """A number that changes whenever other calibrations come into use: graphs keep results of one only."""
     return _generation[0]

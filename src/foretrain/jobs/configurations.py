@@ -177,7 +177,8 @@ class Candidates:
 class Configured:
     """The configuration chosen on some machines, and how many were compared.
 
-    `candidate` is what it was chosen as in `space`, until it is verified.
+    Until it is verified, `space` is where it was chosen and `candidate` what it was chosen as; a choice of an
+    earlier process has no candidate.
     """
 
     hardware: Hardware
@@ -189,7 +190,7 @@ class Configured:
     @property
     def is_verified(self) -> bool:
         """Whether all of the configuration is as `predict` has it."""
-        return self.candidate is None
+        return self.space is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +233,10 @@ class ConfigurationSpace:
         workload = fix_precision(replace(table.workload, options=lean_options))
         try:
             lean = step_table(workload, table.cost_model, self.limits, table.machines.values(), table.input)
+            # Batches are found out here, because recording them may fail.
+            return replace(self, table=lean) if lean.batches else None
         except InvalidRequest:
             return None
-        return replace(self, table=lean)
 
     def on(self, device: Device) -> ConfigurationSpace:
         """The same space in the usual precision of a device, where precision was not given."""
@@ -348,8 +350,12 @@ def _choose(
 def verify(chosen: Configured) -> Configured:
     """The choice with all that `predict` would report of it; the same object if it has that already."""
     candidate, space, hardware = chosen.candidate, chosen.space, chosen.hardware
-    if candidate is None or space is None:
+    if space is None:
         return chosen
+    if candidate is None:
+        again = configure(space, hardware)
+        assert isinstance(again, Configured), "it was chosen before"
+        return verify(again)
     if candidate.evaluation is None:
         return Configured(hardware, _with_memory(space, hardware, candidate))
     evaluation, table = candidate.evaluation, space.table
