@@ -19,7 +19,7 @@ from experiments.shared_cores import simulate_on_cores
 from experiments import chain_models
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import CallTimes
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.step.compose import compose
 from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.data_parallel import data_parallel

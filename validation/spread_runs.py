@@ -13,7 +13,7 @@ from foretrain.facts.devices import Device
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import CallTimes, CostModel, PricedStep, call_times
 from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 from foretrain.prediction.step.parallel import (
     ParallelStep,
     StepEnvironment,

@@ -13,7 +13,7 @@ from tests.support.hand_made_steps import gpt2, graph
 
 from foretrain.prediction import strategies
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies import strategy
 from foretrain.prediction.strategies.context import context_parallel
 from foretrain.prediction.strategies.data_parallel import data_parallel

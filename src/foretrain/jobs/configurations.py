@@ -54,7 +54,13 @@ from foretrain.prediction.spread import (
 from foretrain.prediction.stragglers import default_jitter, slowdown
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
-from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of, plan_words, shards_state
+from foretrain.prediction.strategies.strategy import (
+    DATA_PARALLEL,
+    MixedPrecision,
+    layout_of,
+    plan_words,
+    shards_state,
+)
 from foretrain.units import format_bytes
 from foretrain.workloads.graph import Graph, Phase, checkpoint_bytes
 from foretrain.workloads.workload import Workload
@@ -62,7 +68,6 @@ from foretrain.workloads.workload import Workload
 if TYPE_CHECKING:
     from foretrain.prediction.scenario import Evaluation
 
-PLAIN = "ddp"
 _EQUAL = 0.02
 """Configurations this close in time count as equal."""
 _WORTH_SHARDING = 0.05
@@ -154,7 +159,7 @@ class ConfigurationCandidate:
     @property
     def is_plain(self) -> bool:
         """Whether it is plain data parallelism."""
-        return self.strategy == PLAIN
+        return self.strategy == DATA_PARALLEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +369,7 @@ def why_not(space: ConfigurationSpace, hardware: Hardware) -> NoConfiguration:
     """Why no configuration fits on some machines."""
     if not space.shares_out(hardware):
         return NoConfiguration("the batch does not divide evenly over the GPUs")
-    if hardware.devices == 1 and PLAIN not in space.strategies:
+    if hardware.devices == 1 and DATA_PARALLEL not in space.strategies:
         return NoConfiguration("one GPU has no state to shard")
     return NoConfiguration(
         "the model does not fit into GPU memory",
@@ -377,13 +382,13 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
     """The configurations that fit, the best first."""
     plain = list(_plain(space, hardware))
     fitting: list[ConfigurationCandidate] = []
-    if PLAIN in space.strategies:
+    if DATA_PARALLEL in space.strategies:
         fitting = [each for each in (_fitting(space, hardware, each) for each in plain) if each]
     best = min((each.training_seconds for each in fitting if each.is_safe), default=math.inf)
     faster = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
     others: list[tuple[ConfigurationCandidate, ConfigurationSpace]] = []
     for strategy in space.strategies if hardware.devices > 1 else ():
-        if strategy != PLAIN:
+        if strategy != DATA_PARALLEL:
             is_sharded = shards_state(layout_of(strategy, hardware.devices, hardware.devices_per_node))
             stored, batches_of = (space.sharding, faster) if is_sharded else (space, plain)
             others += [(_bound(stored, strategy, each, hardware), stored) for each in batches_of]
@@ -468,7 +473,7 @@ def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Configurat
             continue
         seconds = space.table.replica(batch, hardware.device).seconds([group], np.array(rounds))[0]
         for micro_batches, computing in zip(rounds, seconds.tolist(), strict=True):
-            yield _candidate(space, PLAIN, batch, micro_batches, hardware, computing)
+            yield _candidate(space, DATA_PARALLEL, batch, micro_batches, hardware, computing)
 
 
 def _bound(

@@ -30,13 +30,17 @@ from foretrain.prediction.operators.host import (
     steady_step,
     synchronise_step,
 )
-from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
 from foretrain.prediction.operators.pricing import (
     DEFAULT,
+    KINDS,
+    PHASES,
     Confidence,
+    Floats,
     Knowledge,
+    Listing,
     OperatorModel,
     PricedOps,
+    listing_of,
     operator_models,
     price_all,
 )

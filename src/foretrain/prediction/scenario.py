@@ -41,8 +41,7 @@ from foretrain.prediction.memory.estimate import (
     peaks_by_phase,
     tensors_fit,
 )
-from foretrain.prediction.operators.listing import listing_of, peak_flop_per_second
-from foretrain.prediction.operators.pricing import DEFAULT, only_precision
+from foretrain.prediction.operators.pricing import DEFAULT, listing_of, only_precision, peak_flop_per_second
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline

@@ -26,7 +26,7 @@ from foretrain.learning.scaling.fitting import (
     wide_prior,
 )
 from foretrain.learning.scaling.forms import FORMS, LEVEL_DEVIATION, Form, form
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 BATCHES = (8, 32, 128)
 GRID = tuple(

@@ -19,7 +19,7 @@ from foretrain.planning.launch_files import launch_file
 from foretrain.planning.launch_files._base import LaunchPlan
 from foretrain.planning.plan import PlanProblem
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.options import strategy_help
 from foretrain.prediction.strategies.program import (
     Axis,

@@ -34,7 +34,7 @@ from foretrain.learning.scaling.configurations import (
     reference_batch,
 )
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 FILE = "scaling.json"
 FORMAT = 1

@@ -24,8 +24,7 @@ from foretrain.prediction.corrections.apply import MICRO_BENCHMARKS, KindTimes, 
 from foretrain.prediction.corrections.files import WORKERS, CalibrationFile, calibration_for
 from foretrain.prediction.corrections.workers import WorkerCalibration
 from foretrain.prediction.operators.cpu import CpuCalibration, FamilyFit, family, fresh_bytes, terms
-from foretrain.prediction.operators.listing import Floats, WorkTable, table
-from foretrain.prediction.operators.pricing import DEFAULT, operator_models, price
+from foretrain.prediction.operators.pricing import DEFAULT, Floats, WorkTable, operator_models, price, table
 from foretrain.prediction.step.cpu_workers import DDP, prior
 from foretrain.ties import first_of_least
 from foretrain.workloads.graph import Phase

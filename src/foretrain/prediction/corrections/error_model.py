@@ -60,7 +60,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.estimates import Z90, Quantiles
 from foretrain.facts.calibrations import load_calibration
 from foretrain.prediction.cost_models import PricedStep
-from foretrain.prediction.operators.listing import KINDS, Floats
+from foretrain.prediction.operators.pricing import KINDS, Floats
 from foretrain.workloads.ops import Kind
 
 SIZES_FILE = "few_timings.json"

@@ -14,7 +14,7 @@ from itertools import chain, combinations
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.advice.changes import Advice
+from foretrain.prediction.advice.bottleneck import Advice
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.heterogeneous.division import (

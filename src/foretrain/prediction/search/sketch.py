@@ -42,7 +42,7 @@ from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import PricedStep, call_times, kind_parts, waiting_part
 from foretrain.prediction.memory.estimate import context_bytes, memory_calibration
 from foretrain.prediction.operators.host import waits_per_launch
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.spread import traits_of, with_spread
 from foretrain.prediction.step.compose import Contention
 from foretrain.prediction.step.input_pipeline import InputPipeline

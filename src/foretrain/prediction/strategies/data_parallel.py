@@ -18,7 +18,7 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies.program import (
     AVERAGING,
     BUCKET_BYTES,

@@ -20,7 +20,7 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats, listing_of
+from foretrain.prediction.operators.pricing import Floats, listing_of
 from foretrain.prediction.strategies.program import (
     AVERAGING,
     BUCKET_BYTES,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from foretrain.errors import InvalidRequest, nearest
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies.program import (
     Axis,
     MemoryOptions,
@@ -128,6 +128,11 @@ class ServerPlan:
     variant: str
     k: int
     servers: int
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether every worker updates the parameters alone, without waiting for others."""
+        return self.variant == Variant.ASYNC
 
 
 class Variant(StrEnum):
