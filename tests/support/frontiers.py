@@ -8,7 +8,7 @@ from functools import cache
 
 from tests.support.scenarios import predicted
 
-from foretrain.estimates import Quantiles
+from foretrain.estimates import Quantiles, probability_within
 from foretrain.facts.providers import BillingTerms, providers
 from foretrain.jobs.configurations import RunConfiguration
 from foretrain.jobs.job import Job, Steps, job_of
@@ -25,7 +25,6 @@ from foretrain.planning.selection import (
 )
 from foretrain.planning.two_phases.phases import PhasedJob, Runner, plan_in_phases
 from foretrain.prediction.answer import Prediction
-from foretrain.probability import probability_within
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload

@@ -34,10 +34,15 @@ from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.operators.cpu import calibration_of
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.options import InputOptions, Parallelism
-from foretrain.prediction.resolving import in_usual_precision
-from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate, step_context
-from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.strategy import AUTO, layout_of, words
+from foretrain.prediction.scenario import (
+    Evaluation,
+    StepConfiguration,
+    StepContext,
+    evaluate,
+    in_usual_precision,
+    step_context,
+)
+from foretrain.prediction.strategies.strategy import AUTO, Layout, layout_of, words
 from foretrain.units import HOUR, format_bytes
 from foretrain.workloads.workload import Workload
 

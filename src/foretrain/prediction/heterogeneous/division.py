@@ -42,9 +42,8 @@ from foretrain.prediction.scenario import (
     peak_of,
 )
 from foretrain.prediction.step.parallel import StepEnvironment, parallel_step
-from foretrain.prediction.strategies.layout import DATA_PARALLEL
 from foretrain.prediction.strategies.program import MemoryOptions
-from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.prediction.strategies.strategy import DATA_PARALLEL, layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.workload import Workload, executed_graph_at
 
