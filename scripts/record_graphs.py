@@ -1,22 +1,25 @@
 """Bring the graphs that ship with the package up to date: `make graphs`, or record_graphs.py NAME...
 
-Every architecture of the zoo and some of transformers, in every variant of a step (`recorded/variants.py`),
+Every architecture of the zoo and some of transformers, in every variant of a step (`recorded/library.py`),
 is traced at a few sizes, made a template and proven at other sizes. A file that other code made (the recorder
-or the model has changed since) is verified: one small trace of each variant is compared with what its
-template gives, and only a variant that differs is recorded anew. A file that is missing gets the variants
-that most people train; `--complete` adds the others. `--again` records all. `--list` names what is to do.
+or the model has changed since, in more than comments) is verified: one small trace of each variant is
+compared with what its template gives, and only a variant that differs is recorded anew. A file that is
+missing gets the variants that most people train; `--complete` adds the others. `--again` records all.
+`--list` names what is to do.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -29,6 +32,13 @@ from foretrain.workloads.lora import apply_lora
 from foretrain.workloads.readers import huggingface_shapes
 from foretrain.workloads.readers.huggingface import HuggingFaceConfig
 from foretrain.workloads.recorded import library
+from foretrain.workloads.recorded.library import (
+    USUAL_STORAGES,
+    StepVariant,
+    list_variants,
+    lora_of,
+    options_of,
+)
 from foretrain.workloads.recorded.recording import (
     DEPTHS,
     FLAT,
@@ -38,13 +48,6 @@ from foretrain.workloads.recorded.recording import (
     without_update,
 )
 from foretrain.workloads.recorded.template import LAYERS, Template
-from foretrain.workloads.recorded.variants import (
-    USUAL_STORAGES,
-    StepVariant,
-    list_variants,
-    lora_of,
-    options_of,
-)
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.zoo import AttentionKind
 from foretrain.workloads.zoo.catalogue import BuildOptions, Sizes, ZooEntry, _builder, list_models
@@ -217,13 +220,31 @@ def is_still_right(recorded: Recorded, variant: StepVariant, stored: Template | 
     return find_difference(stored.graph_at(point, graph.options), graph) is None
 
 
+@cache
+def digest_code(of_transformers: bool) -> str:
+    """A digest of the code that recordings depend on, without its comments and docstrings."""
+    trees = [ast.parse(file.read_bytes()) for file in library.list_sources(of_transformers)]
+    for tree in trees:
+        for node in ast.walk(tree):
+            for name, block in ast.iter_fields(node):
+                if isinstance(block, list):
+                    setattr(node, name, [each for each in block if not _is_text(each)])
+    text = "".join(map(ast.dump, trees)) + library.library_version(of_transformers)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _is_text(statement: Any) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
 def update_architecture(name: str, asked: Asked) -> str:
     """Bring the file of one architecture up to date; returns a line on it."""
     started = time.monotonic()
     recorded = next(each for each in list_architectures() if each.name == name)
     known: Stored = {} if asked.again else library.read_all(name)
     file = library._read(name)
-    is_stale = file is None or file.header["made_by"] != library.made_by(name)
+    code = digest_code(name.startswith(library.TRANSFORMERS))
+    is_stale = file is None or file.header.get("code") != code
     wanted = [each for each in variants_of(recorded) if asked.complete or each.key in known or is_usual(each)]
     kept: Stored = {}
     failed, anew = [], 0
@@ -242,6 +263,7 @@ def update_architecture(name: str, asked: Asked) -> str:
     is_whole = asked.complete or (file is not None and not asked.again and bool(file.header["is_whole"]))
     header = {
         "made_by": library.made_by(name),
+        "code": code,
         "torch": torch.__version__,
         "model": recorded.model,
         "is_whole": is_whole,

@@ -57,7 +57,7 @@ def test_a_window_attends_to_its_keys_only() -> None:
     ("model", "window", "every"), [("mistral-7b", 4096, 0), ("gemma2-2b", 4096, 2), ("gemma3-1b", 512, 6)]
 )
 def test_models_of_the_zoo_skip_what_is_beyond_their_windows(model: str, window: int, every: int) -> None:
-    """Two layers at least are alike; each `every`-th attends to all tokens."""
+    """Each `every`-th layer attends to all tokens."""
     entry, length = zoo()[model], 2 * window
     depth = every or 2
     source = read_model(model).with_blocks(depth)
@@ -95,14 +95,15 @@ def test_a_real_step_with_a_window_runs() -> None:
     losses = []
     for kind in ("sdpa", "eager"):
         torch.manual_seed(1)
-        losses.append(llama(Sizes(2, 8, attention=kind), **config).forward())  # type: ignore[arg-type]
+        losses.append(llama(Sizes(2, 8, attention=kind), **config).forward())
     assert torch.allclose(losses[0], losses[1], rtol=1e-5)
 
 
-TEXT = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32,
+TEXT: dict[str, Any] = {
+        "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32,
         "vocab_size": 50, "max_position_embeddings": 64, "num_key_value_heads": 1, "head_dim": 8,
         "sliding_window": 4}  # fmt: skip
-WINDOWED = {
+WINDOWED: dict[str, dict[str, Any]] = {
     "mistral": {"architectures": ["MistralForCausalLM"]},
     "gemma2": {"architectures": ["Gemma2ForCausalLM"]},
     "gemma3_text": {"architectures": ["Gemma3ForCausalLM"]},

@@ -245,7 +245,7 @@ _PATCH_VALUES = _PATCH**2 * _LATENT_CHANNELS
 
 
 class Modulation(nn.Module):
-    """Shifts, scales and gates of a block: so many vectors by one product of the condition."""
+    """Shifts, scales and gates of a block: `count` vectors by one product of the condition."""
 
     def __init__(self, width: int, count: int) -> None:
         super().__init__()

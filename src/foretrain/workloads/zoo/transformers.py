@@ -254,8 +254,8 @@ class LlamaConfig:
     keys and values by one product, gate and up by another. `qkv_bias` is of Qwen 2, `head_norm` (of queries
     and keys) of Qwen 3. With `experts`, each token is sent to `experts_per_token` networks of `hidden` width.
     `gemma` scales embeddings, gates by GELU and norms the output of sublayers too; `logit_cap` is of Gemma 2.
-    With a `window` layers attend to so many tokens, but for each `global_every`-th, which attends to all;
-    `local_rotary_base` is that of layers with a window, where it is another.
+    With a `window` layers attend to the last `window` tokens, but for each `global_every`-th, which attends
+    to all; `local_rotary_base` is that of layers with a window, where it is another.
     """
 
     layers: int
