@@ -4,8 +4,8 @@ Every architecture of the zoo and some of transformers, in every variant of a st
 is traced at a few sizes, made a template and proven at other sizes. A file that other code made (the recorder
 or the model has changed since, in more than comments) is verified: one small trace of each variant is
 compared with what its template gives, and only a variant that differs is recorded anew. A file that is
-missing gets the variants that most people train; `--complete` adds the others. `--again` records all.
-`--list` names what is to do.
+missing gets the variants that most people train; `--complete` adds the others, `--kind` those of one kind.
+`--again` records all. `--list` names what is to do.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def update_architecture(name: str, asked: Asked) -> str:
     file = library._read(name)
     code = digest_code(name.startswith(library.TRANSFORMERS))
     is_stale = file is None or file.header.get("code") != code
-    wanted = [each for each in variants_of(recorded) if asked.complete or each.key in known or is_usual(each)]
+    wanted = [each for each in variants_of(recorded) if each.key in known or asked.includes(each)]
     kept: Stored = {}
     failed, anew = [], 0
     for variant in wanted:
@@ -346,10 +346,21 @@ def _describe_kind(recorded: Recorded, known: Stored, of: Callable[[StepVariant]
 
 
 class Asked(NamedTuple):
-    """What to record besides what is stale: all `again`, or the variants that a partial file lacks."""
+    """What to record besides what is stale: all `again`, or variants that a partial file lacks: all of them,
+    or those of some `kinds`."""
 
     again: bool = False
     complete: bool = False
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def extends(self) -> bool:
+        """Whether a partial file is to get more variants."""
+        return self.complete or bool(self.kinds)
+
+    def includes(self, variant: StepVariant) -> bool:
+        """Whether a variant is recorded that a file lacks."""
+        return self.complete or is_usual(variant) or any(GROUPS[kind](variant) for kind in self.kinds)
 
 
 def main(words: list[str]) -> None:
@@ -358,10 +369,11 @@ def main(words: list[str]) -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--complete", action="store_true")
+    parser.add_argument("--kind", action="append", choices=GROUPS, help="add variants of one kind")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true", help="what ships, as docs/workloads.md lists it")
     given = parser.parse_args(words)
-    asked = Asked(given.again, given.complete)
+    asked = Asked(given.again, given.complete, tuple(given.kind or ()))
     try:
         states = {name: describe_state(name) for name in name_architectures(given.names)}
     except UnknownName as error:
@@ -372,7 +384,7 @@ def main(words: list[str]) -> None:
     if given.table:
         print(*list_shipped(), sep="\n")  # noqa: T201
         return
-    to_do = ("missing", "stale", *(("partial",) if asked.complete else ()), *(("",) if asked.again else ()))
+    to_do = ("missing", "stale", *(("partial",) if asked.extends else ()), *(("",) if asked.again else ()))
     chosen = [name for name, state in states.items() if state in to_do or (asked.again and state)]
     with ProcessPoolExecutor(2) as pool:
         for line in pool.map(update_architecture, chosen, repeat(asked)):

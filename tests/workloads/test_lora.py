@@ -328,15 +328,6 @@ def test_models_of_the_zoo_have_blocks_in_four_bits(model: str, blocks: int) -> 
         if isinstance(layer, nn.Linear) and path.startswith("blocks.")
     )
     assert sum(spec.bytes for spec in stored) / weights == pytest.approx(0.5 + 4 / 64)
-    frozen = sum(
-        graph.specs[buffer.spec].elements
-        for buffer in graph.buffers
-        if buffer.role is Role.PARAMETER
-        and buffer.name.endswith((".weight", ".base.weight"))
-        and "blocks" in buffer.name
-        and "norm" not in buffer.name
-    )
-    assert frozen == 0
 
 
 class ComposedGelu(nn.Module):
