@@ -328,17 +328,18 @@ def _model(head: dict[str, list[str]]) -> str:
         ("constants", "<br>".join(constants)),
         ("errors", "<br>".join(map(_suite_errors, head["accuracy"])) or "no suite judges it by itself"),
     ]
-    return "\n\n".join((_table(("", ""), rows), "## Equations", *map(_equations, head["modules"])))
+    return "\n\n".join((_table(("what", "where"), rows), "## Equations", *map(_equations, head["modules"])))
 
 
-def _suite_errors(name: str) -> str:
-    """A suite with the median error (else the mean) of its first two sets of cases."""
+def _suite_errors(wanted: str) -> str:
+    """A suite with the median error (else the mean) of two sets of cases; `SUITE:TEXT`: those with TEXT."""
+    name, _, about = wanted.partition(":")
     sys.path.insert(0, str(ROOT))
     from validation.targets import suites
 
     (suite,) = [each for each in suites() if each.id == name]
     shown = []
-    for target in suite.targets[:2]:
+    for target in [each for each in suite.targets if about in each.what][:2]:
         if (figures := target.figures) is not None:
             error = f"{figures.mean:.0%} mean" if figures.median is None else f"{figures.median:.0%} median"
             left_out = target.left_out if target.left_out == "not fitted" else f"{target.left_out} left out"
@@ -350,19 +351,25 @@ def _equations(name: str) -> str:
     """The docstring of a module, of a class (`PATH::NAME`), or of all classes with equations (`PATH::*`)."""
     path, _, wanted = name.partition("::")
     tree = ast.parse((ROOT / "src" / "foretrain" / path).read_text(encoding="utf-8"))
-    classes = {
-        each.name: ast.get_docstring(each) or "" for each in tree.body if isinstance(each, ast.ClassDef)
-    }
+    classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
     title = path.removesuffix(".py").replace("/", ".")
     if not wanted:
         texts = [ast.get_docstring(tree) or ""]
     elif wanted == "*":
         title += ", classes"
-        texts = [f"**{each}**: {text}" for each, text in classes.items() if "\n    " in text]
+        shown = filter(_has_equation, classes.values())
+        texts = [f"**{each.name}**: {ast.get_docstring(each)}" for each in shown]
     else:
         title += f".{wanted}"
-        texts = [classes[wanted]]
+        texts = [ast.get_docstring(classes[wanted]) or ""]
     return "\n\n".join((f"### {title}", *texts))
+
+
+def _has_equation(declared: ast.ClassDef) -> bool:
+    """Whether a class states an equation: as its attribute, or set apart in its docstring."""
+    assigned = [each for line in declared.body if isinstance(line, ast.Assign) for each in line.targets]
+    names = {each.id for each in assigned if isinstance(each, ast.Name)}
+    return "equation" in names or "\n    " in (ast.get_docstring(declared) or "")
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
