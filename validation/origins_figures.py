@@ -376,7 +376,7 @@ def driple(paper: Paper) -> Ours:
     del paper
     rows = _bursts()
     figures: dict[str, float] = {}
-    for name, resource in (("utilisation", "cpu"), ("transmit", "network_transmit"),
+    for name, resource in (("utilisation", "cpu"), ("memory", "memory"), ("transmit", "network_transmit"),
                            ("receive", "network_receive")):  # fmt: skip
         of_resource = [row for row in rows if row["resource"] == resource]
         for pattern in ("I", "BIB", "B"):

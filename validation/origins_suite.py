@@ -193,8 +193,8 @@ def _figure(figure: PaperFigure, value: float) -> tuple[str, ...]:
 
 
 def _number(value: float) -> str:
-    """Four digits, all of whole numbers."""
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+    """Five digits, all of whole numbers."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.5g}"
 
 
 def _findings(paper: Paper, ours: Ours) -> Table:
