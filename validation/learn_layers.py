@@ -16,7 +16,7 @@ import numpy as np
 from calibration.datasets import justus
 from calibration.kernels import per_layer
 from foretrain.learning.regression.layers import learn_layers, read_profile
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from validation.report import Case
 
 PROFILES = Path(__file__).parent / "data" / "layers"

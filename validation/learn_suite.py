@@ -21,7 +21,7 @@ from foretrain.learning.regression.selection import Fold, folds
 from foretrain.learning.regression.table import Sample, sample_of, table_of
 from foretrain.learning.regression.techniques._base import Parameters, techniques
 from foretrain.learning.regression.terms import FIGURES
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 from validation.learn_layers import layer_sets, profile_cases
 from validation.learn_tables import LambdaRow, Profet, read_lambda, read_profet
 from validation.report import Case, Metrics, SuiteReport, metrics, quantile

@@ -20,7 +20,8 @@ from calibration.datasets.works import Convolution, product
 
 import foretrain as ft
 from foretrain.answers import Infeasible
-from foretrain.facts.offers import OfferQuery, search
+from foretrain.facts.offers import search
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.providers import billed_usd, providers
 from foretrain.planning.guide.cells import CellFigures, machines_named
 from foretrain.planning.guide.guide import BATCHES, Guide, GuideProblem, guide
@@ -32,8 +33,8 @@ from foretrain.prediction.collectives.algorithms import (
     pipelined_broadcast_seconds,
 )
 from foretrain.prediction.heterogeneous.division import Worker, balance_batches
-from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.per_layer import complexity
+from foretrain.prediction.operators.pricing import table
 from foretrain.prediction.strategies.pipeline.cuts import Chain, Cuts, StageLink, cut
 from foretrain.scheduling.fleet_files import read_fleet
 from foretrain.scheduling.generators import families, study_types
@@ -114,7 +115,7 @@ def sanghvi(paper: Paper) -> Ours:
             f"{name}-actual-seconds": took * epoch.seconds,
             f"{name}-error": 100 * (count / took - 1),
         }
-    a100 = search(OfferQuery(gpu="a100-sxm-40gb", count=1, clouds=("gcp",)))[0]
+    a100 = search(OfferQuery(gpu="a100-sxm-40gb", count=1, cloud=("gcp",)))[0]
     figures["a100-month"] = a100.usd_per_hour * MONTH / HOUR
     (pick,) = found.models[0].summary.picks
     best, fastest, cheapest = (

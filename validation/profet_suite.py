@@ -22,7 +22,7 @@ from foretrain.estimates import Quantiles
 from foretrain.facts.devices import device
 from foretrain.learning.regression.table import sample_of, table_of
 from foretrain.learning.regression.techniques._base import techniques
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out, worst
 

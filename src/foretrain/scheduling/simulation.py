@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foretrain.estimates import Quantiles
-from foretrain.probability import Z90
+from foretrain.estimates import Z90, Quantiles
 from foretrain.scheduling.accounting import (
     JobOutcome,
     JobStatus,

@@ -78,7 +78,7 @@ _VERBS = (
     VerbEntry(
         "plan", "planning", "PlanRequest",
         "Find the best machines to rent for a job.",
-        {"planning.frontier.Frontier": Shown("plan.plan_page", report="plan_report.plan_report")},
+        {"planning.frontier.Frontier": Shown("plan.plan_page", "plan_report.plan_report", "plan.plan_chart")},
     ),
     VerbEntry(
         "trace", "predicting", "TraceRequest",

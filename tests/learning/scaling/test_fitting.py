@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from foretrain.estimates import Z90
 from foretrain.learning.scaling.answer import suggest
 from foretrain.learning.scaling.configurations import (
     Columns,
@@ -25,8 +26,7 @@ from foretrain.learning.scaling.fitting import (
     wide_prior,
 )
 from foretrain.learning.scaling.forms import FORMS, LEVEL_DEVIATION, Form, form
-from foretrain.prediction.operators.listing import Floats
-from foretrain.probability import Z90
+from foretrain.prediction.operators.pricing import Floats
 
 BATCHES = (8, 32, 128)
 GRID = tuple(

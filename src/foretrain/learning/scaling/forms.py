@@ -15,7 +15,7 @@ import numpy as np
 
 from foretrain.errors import UnknownName
 from foretrain.learning.scaling.configurations import Columns
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 LEVEL = "level"
 LEVEL_DEVIATION = 10.0

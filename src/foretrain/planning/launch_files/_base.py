@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from foretrain.errors import InvalidRequest
 from foretrain.planning.frontier import Frontier
-from foretrain.prediction.resolving import as_stored, fix_precision, storage_of
-from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.scenario import as_stored, fix_precision, storage_of
 from foretrain.prediction.strategies.strategy import (
+    Layout,
     active_strategies,
     is_single_process,
     layout_of,
