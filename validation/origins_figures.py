@@ -91,11 +91,11 @@ def sanghvi(paper: Paper) -> Ours:
     del paper
     network = workload_of(WorkloadRequest("cifar-resnet56", framework="keras"))
     machines = machines_named(tuple(ATTACHED.values()))
-    found = guide(GuideProblem((network,), machines, (32,), samples=50_000))
+    answer = guide(GuideProblem((network,), machines, (32,), samples=50_000))
     epochs: dict[str, TimeAndCost] = {}
     figures: dict[str, float] = {}
-    for name, machine, seconds in zip(ATTACHED, found.machines, (87, 55, 48), strict=True):
-        cell = figures_of(found, machine.name, 32)
+    for name, machine, seconds in zip(ATTACHED, answer.machines, (87, 55, 48), strict=True):
+        cell = figures_of(answer, machine.name, 32)
         assert cell.epoch is not None and cell.usd_per_epoch is not None and machine.usd_per_hour
         epochs[name] = TimeAndCost(cell.epoch.seconds.p50, cell.usd_per_epoch.p50)
         figures |= {
@@ -117,9 +117,9 @@ def sanghvi(paper: Paper) -> Ours:
         }
     a100 = search(OfferQuery(gpu="a100-sxm-40gb", count=1, cloud=("gcp",)))[0]
     figures["a100-month"] = a100.usd_per_hour * MONTH / HOUR
-    (pick,) = found.models[0].summary.picks
+    (pick,) = answer.models[0].summary.picks
     best, fastest, cheapest = (
-        found.machines[place].name if place is not None else "none"
+        answer.machines[place].name if place is not None else "none"
         for place in (pick.best_value, pick.fastest, pick.cheapest)
     )
     ours, optimus = (
@@ -498,9 +498,9 @@ def _guide_findings() -> dict[str, tuple[bool, str]]:
 
 def _mnist_epochs(model: str, strategy: str) -> list[list[float]]:
     """Seconds of an epoch for each batch size on 1, 2, 4 and 8 GPUs."""
-    found = guide_of((model,), ("rtx2080ti",), BATCHES, (1, 2, 4, 8), MNIST_SAMPLES, strategy)
+    answer = guide_of((model,), ("rtx2080ti",), BATCHES, (1, 2, 4, 8), MNIST_SAMPLES, strategy)
     by_machine = (
-        [_epoch_seconds(each.figures) for each in row if each.figures] for row in found.models[0].cells
+        [_epoch_seconds(each.figures) for each in row if each.figures] for row in answer.models[0].cells
     )
     return [list(column) for column in zip(*by_machine, strict=True)]
 
@@ -546,10 +546,10 @@ def guide_of(
     return guide(GuideProblem(workloads, machines_named(on, counts), batches, samples, strategy))
 
 
-def figures_of(found: Guide, machine: str, batch: int) -> CellFigures:
+def figures_of(answer: Guide, machine: str, batch: int) -> CellFigures:
     """A cell of the first model."""
-    place = [each.name for each in found.machines].index(machine)
-    cell = found.models[0].cells[place][found.batches.index(batch)]
+    place = [each.name for each in answer.machines].index(machine)
+    cell = answer.models[0].cells[place][answer.batches.index(batch)]
     assert cell.figures is not None, cell.reason
     return cell.figures
 

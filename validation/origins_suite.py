@@ -70,9 +70,9 @@ def report(papers: Sequence[Paper], ours: Mapping[str, Ours]) -> SuiteReport:
                  {OURS: ours[paper.id].figures[figure.key]})
             for paper in papers
             for figure in paper.figures
-            if figure.how in ways and figure.key not in _NOT_COUNTED
+            if figure.how in kinds and figure.key not in _NOT_COUNTED
         ]
-        for name, ways in SETS.items()
+        for name, kinds in SETS.items()
     }  # fmt: skip
     verdicts = {
         f"findings, {paper.title}": {
@@ -128,19 +128,19 @@ def page_tables(papers: Sequence[Paper], ours: Mapping[str, Ours]) -> dict[str, 
 def _overview(papers: Sequence[Paper], ours: Mapping[str, Ours]) -> Table:
     rows = []
     for paper in papers:
-        found = ours[paper.id]
+        of_paper = ours[paper.id]
         ratios = [
-            found.figures[figure.key] / figure.published
+            of_paper.figures[figure.key] / figure.published
             for figure in paper.figures
             if figure.how == PREDICTED
         ]
         predicted = f"{len(ratios)}, median ratio {statistics.median(ratios):.2f}" if ratios else "none"
         counted = sum(figure.how in (COUNTED, CATALOGUE) for figure in paper.figures)
-        holds = sum(each for each, _ in found.findings.values())
+        holds = sum(each for each, _ in of_paper.findings.values())
         absent = sum(bool(item.absent) for item in paper.items)
         rows.append(
             (f"[{paper.title}](#{anchor(paper)})", paper.authors, str(counted), predicted,
-             f"{holds} of {len(found.findings)}", f"{len(paper.items)}, {absent} not here")
+             f"{holds} of {len(of_paper.findings)}", f"{len(paper.items)}, {absent} not here")
         )  # fmt: skip
     headings = (
         "document",
