@@ -635,7 +635,7 @@ class _ScalingRequestKeywords(TypedDict, total=False):
     at: str | Path | None
     """CSV of configurations to predict: same columns without step_seconds."""
     form: str
-    """Model form: physical, ring, pollux, optimus or seed; all compares them."""
+    """Model form: physical, ring, pollux, optimus or sanghvi; all compares them."""
     cluster: str
     """Cluster with known timings of other jobs, e.g. aws-4xt4."""
     workload: str | None
@@ -1248,7 +1248,7 @@ def campaign(
 ) -> CampaignTrials | CampaignAnswer:
     """Run the trials of a campaign `file` that are not stored yet; with `dry_run` list them.
 
-    >>> ft.campaign("campaigns/seeds.yaml", dry_run=True).trials
+    >>> ft.campaign("campaigns/batch_sizes.yaml", dry_run=True).trials
     58
     """
 
