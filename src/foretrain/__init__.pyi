@@ -34,8 +34,8 @@ from foretrain.facts.hardware import Hardware as Hardware
 from foretrain.facts.offers import Offer as Offer
 from foretrain.facts.offers import search as search_offers
 from foretrain.facts.options import OfferQuery as OfferQuery
-from foretrain.facts.own_devices import OwnDevice as OwnDevice
-from foretrain.facts.own_offers import OwnOffers as OwnOffers
+from foretrain.facts.own_facts import OwnDevice as OwnDevice
+from foretrain.facts.own_facts import OwnOffers as OwnOffers
 from foretrain.facts.price_files import ImportReport as ImportReport
 from foretrain.facts.topology import TopologyAnswer as TopologyAnswer
 from foretrain.jobs.epochs import Epoch as Epoch
@@ -635,7 +635,7 @@ class _ScalingRequestKeywords(TypedDict, total=False):
     at: str | Path | None
     """CSV of configurations to predict: same columns without step_seconds."""
     form: str
-    """Model form: physical, ring, pollux, optimus or seed; all compares them."""
+    """Model form: physical, ring, pollux, optimus or sanghvi; all compares them."""
     cluster: str
     """Cluster with known timings of other jobs, e.g. aws-4xt4."""
     workload: str | None
@@ -1248,7 +1248,7 @@ def campaign(
 ) -> CampaignTrials | CampaignAnswer:
     """Run the trials of a campaign `file` that are not stored yet; with `dry_run` list them.
 
-    >>> ft.campaign("campaigns/seeds.yaml", dry_run=True).trials
+    >>> ft.campaign("campaigns/batch_sizes.yaml", dry_run=True).trials
     58
     """
 

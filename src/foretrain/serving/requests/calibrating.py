@@ -23,7 +23,7 @@ class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions, Stor
     EXAMPLES = (
         "foretrain calibrate --here",
         "foretrain calibrate timings.csv",
-        "foretrain calibrate --runs --campaign seeds --held-out half",
+        "foretrain calibrate --runs --campaign batch_sizes --held-out half",
         "foretrain calibrate --trace trace.json.gz --model resnet50 --on rtx3090 --batch 64",
     )
 

@@ -150,7 +150,7 @@ class CampaignRequest(Request, StoreOption):
         "run in network namespaces, which require root and iproute2."
     )
     EXAMPLES = (
-        "foretrain campaign campaigns/seeds.yaml",
+        "foretrain campaign campaigns/batch_sizes.yaml",
         "foretrain campaign campaign.yaml --dry-run",
         "foretrain campaign campaign.yaml --on ray=auto --store postgresql://user@host/runs",
     )

@@ -95,7 +95,7 @@ class ExportRunsRequest(Request, QueryFields):
     DETAILS = "Parquet and JSON hold whole runs with steps and resource series; CSV holds one row per run."
     EXAMPLES = (
         "foretrain runs export runs.parquet",
-        "foretrain runs export --campaign seeds runs.csv",
+        "foretrain runs export --campaign batch_sizes runs.csv",
     )
 
     file: Path = option(FILE, "File to write.", required=True, positional=True, metavar="FILE")
@@ -130,7 +130,7 @@ class DeleteRunsRequest(Request, StoreOption):
 
     EXAMPLES = (
         "foretrain runs delete 3f2a 9c01",
-        "foretrain runs delete --campaign seeds --yes",
+        "foretrain runs delete --campaign batch_sizes --yes",
     )
 
     ids: tuple[str, ...] = option(

@@ -306,7 +306,7 @@ def campaign(
 ) -> CampaignTrials | CampaignAnswer:
     """Run the trials of a campaign `file` that are not stored yet; with `dry_run` list them.
 
-    >>> ft.campaign("campaigns/seeds.yaml", dry_run=True).trials
+    >>> ft.campaign("campaigns/batch_sizes.yaml", dry_run=True).trials
     58
     """
     from foretrain.measuring.campaigns.campaign import read_campaign
