@@ -86,7 +86,7 @@ def _answer(frontier: Frontier) -> Iterator[Block]:
     limits = kept_limits(frontier, plan)
     if limits:
         yield Sentence(limits, indent=1)
-    yield Sentence(_configuration(plan), indent=1)
+    yield Sentence(configuration_of(plan), indent=1)
 
 
 def _why_this(frontier: Frontier) -> str:
@@ -114,7 +114,8 @@ def old_prices(frontier: Frontier, today: date) -> Iterator[Block]:
         yield Sentence(text, Tone.WARNING, indent=1)
 
 
-def _configuration(plan: Plan) -> str:
+def configuration_of(plan: Plan) -> str:
+    """How the plan runs: strategy, precision, batch, step, memory."""
     from foretrain.jobs.batch_limits import capacity_bytes
 
     how = plan.configuration
