@@ -62,7 +62,7 @@ from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import in_usual_precision
+from foretrain.prediction.resolving import refuse_precision, usual_precision
 from foretrain.prediction.scenario import model_flop, peak_of
 from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.progress import Progress, no_progress
@@ -239,6 +239,7 @@ def size(problem: SizeProblem, progress: Progress = no_progress) -> SizeAnswer |
             "size", "machines to rent", f"no current offer{among.described}",
             "`foretrain offers` lists all offers",
         )  # fmt: skip
+    problem = in_one_precision(problem, machines)
     runs = _Runs(problem, ladder, _offers_by_shape(problem, machines), progress)
     if problem.params is None:
         best = _search(runs, law, _start(problem, ladder, machines))
@@ -247,6 +248,31 @@ def size(problem: SizeProblem, progress: Progress = no_progress) -> SizeAnswer |
     if best is None:
         return _nothing_fits(problem, ladder)
     return _answer(problem, law, runs, best)
+
+
+def in_one_precision(problem: SizeProblem, machines: Iterable[Machines]) -> SizeProblem:
+    """The problem in BF16 unless a precision is given; in FP16 or FP32 where no device has better."""
+    given = problem.training.precision
+    if given is not None:
+        _refuse_precision_of_all({each.hardware.device for each in machines}, given)
+        return problem
+    usual = {usual_precision(each.hardware.device) for each in machines}
+    precision = next(name for name in ("bf16", "fp16", "fp32") if name in usual)
+    return replace(problem, training=replace(problem.training, precision=precision))
+
+
+def _refuse_precision_of_all(devices: Iterable[Device], precision: str) -> None:
+    """Raise `MissingData` for a precision that none of the devices has."""
+    refused: MissingData | None = None
+    for device in sorted(devices, key=lambda each: each.id):
+        try:
+            refuse_precision(device, precision)
+        except MissingData as error:
+            refused = refused or error
+        else:
+            return
+    if refused is not None:
+        raise refused
 
 
 def size_ladder(problem: SizeProblem) -> tuple[TransformerShape, ...]:
@@ -338,13 +364,13 @@ def _workload(problem: SizeProblem, shape: TransformerShape) -> Workload:
     """
     asked = problem.training
     is_open = all(each is None for each in (asked.weights, asked.gradients, asked.autocast))
-    has_masters = asked.master_weights or (is_open and asked.precision in (None, *HALF_PRECISIONS))
+    has_masters = asked.master_weights or (is_open and asked.precision in HALF_PRECISIONS)
     training = replace(asked, model=shape.name, seq_len=shape.seq_len, master_weights=has_masters)
     return workload_of(training, ShapedModel(shape))
 
 
 class _Peaks:
-    """The peak of each device in the precision a workload has there; 0 where the device does not have it."""
+    """The peak of each device in the precision of a workload; 0 where the device does not have it."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -353,8 +379,8 @@ class _Peaks:
     def at(self, device: Device) -> float:
         if device.id not in self._known:
             try:
-                step = small_step(in_usual_precision(self._workload, (device,)))
-                self._known[device.id] = peak_of(step, device)
+                refuse_precision(device, self._workload.options.precision)
+                self._known[device.id] = peak_of(small_step(self._workload), device)
             except MissingData:
                 self._known[device.id] = 0.0
         return self._known[device.id]
@@ -388,14 +414,7 @@ def best_run(
 ) -> SizedRun | None:
     """The machines on which a size can be trained on most tokens within the limits; None without any."""
     workload = _workload(problem, shape)
-    step, peaks = small_step(workload), _Peaks(workload)
-    assert step.tokens
-    flop_per_token = model_flop(step) / step.tokens
-    bounds = {
-        each.shape: problem.seconds_on(each) * peaks.at(each.hardware.device) * each.hardware.devices
-        / flop_per_token
-        for each in offers.values()
-    }  # fmt: skip
+    bounds = peak_tokens(problem, workload, offers)
     most = max(bounds.values(), default=0.0)
     if most < 1:
         return None
@@ -432,6 +451,19 @@ def best_run(
             assert chosen is not None
             return _run(problem, shape, on, chosen, conditions)
     return None
+
+
+def peak_tokens(
+    problem: SizeProblem, workload: Workload, offers: Mapping[Shape, Machines]
+) -> dict[Shape, float]:
+    """The tokens that machines would train on within the limits if they computed at their peak."""
+    step, peaks = small_step(workload), _Peaks(workload)
+    assert step.tokens
+    flop_per_token = model_flop(step) / step.tokens
+    return {
+        key: problem.seconds_on(on) * peaks.at(on.hardware.device) * on.hardware.devices / flop_per_token
+        for key, on in offers.items()
+    }
 
 
 def _space(
@@ -603,5 +635,5 @@ def _nothing_fits(problem: SizeProblem, ladder: tuple[TransformerShape, ...]) ->
         f"machines that train {smallest.name} ({smallest.layers} layers, {smallest.width} wide) for a step",
         f"none within {' and '.join(filter(None, given))}",
         "try a larger `budget` or `deadline`, other `gpu` or `cloud`, a larger `max_gpus`, smaller "
-        "`params` or `seq_len`, or `precision` fp16 for GPUs without BF16",
+        "`params` or `seq_len`",
     )

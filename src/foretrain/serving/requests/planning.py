@@ -97,7 +97,7 @@ class PlanRequest(
 class SizeRequest(Request, Limits, SizeOptions, MachineOptions, SequenceOption, StepOptions, RunningOptions):
     """Which size of model to train on how many tokens."""
 
-    COMMON = "budget deadline gpu cloud max_gpus spot law params precision compile plot config json"
+    COMMON = "budget deadline gpu cloud max_gpus spot law params precision compile seq_len plot json"
     DETAILS = (
         "Compares models of the Llama family. Each is priced on all offers, as plan does it, and trained on "
         "as many tokens as money and time allow; its loss follows from a published scaling law. Shows the "
