@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from foretrain.prediction.operators.forests import ARRAYS, Forest
+from foretrain.facts.calibrations import ARRAYS, Forest
 
 
 def from_lightgbm(dump: Mapping[str, Any]) -> Forest:

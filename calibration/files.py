@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from calibration.datasets.measurements import Measurements
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 FORMAT = 1
 _DIGITS = 6

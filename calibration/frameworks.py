@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 
 MANY_NODES = 64
 _SOFT = 0.1

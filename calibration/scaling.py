@@ -34,7 +34,7 @@ from foretrain.learning.scaling.configurations import (
 from foretrain.learning.scaling.fitting import FILE as FILE
 from foretrain.learning.scaling.fitting import Prior, fit, wide_prior
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form, form
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 LEARNED = ("physical",)
 """Forms with a prior of their own; the others are the literature's, and fitted as they are."""

@@ -1,6 +1,6 @@
 """Bring the graphs that ship with the package up to date: `make graphs`, or record_graphs.py NAME...
 
-Every architecture of the zoo and some of transformers, in every variant of a step (`recorded/variants.py`),
+Every architecture of the zoo and some of transformers, in every variant of a step (`recorded/library.py`),
 is traced at a few sizes, made a template and proven at other sizes. A file that other code made (the recorder
 or the model has changed since) is verified: one small trace of each variant is compared with what its
 template gives, and only a variant that differs is recorded anew. A file that is missing gets the variants
@@ -29,6 +29,13 @@ from foretrain.workloads.lora import apply_lora
 from foretrain.workloads.readers import huggingface_shapes
 from foretrain.workloads.readers.huggingface import HuggingFaceConfig
 from foretrain.workloads.recorded import library
+from foretrain.workloads.recorded.library import (
+    USUAL_STORAGES,
+    StepVariant,
+    list_variants,
+    lora_of,
+    options_of,
+)
 from foretrain.workloads.recorded.recording import (
     DEPTHS,
     FLAT,
@@ -38,13 +45,6 @@ from foretrain.workloads.recorded.recording import (
     without_update,
 )
 from foretrain.workloads.recorded.template import LAYERS, Template
-from foretrain.workloads.recorded.variants import (
-    USUAL_STORAGES,
-    StepVariant,
-    list_variants,
-    lora_of,
-    options_of,
-)
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.zoo import AttentionKind
 from foretrain.workloads.zoo.catalogue import BuildOptions, Sizes, ZooEntry, _builder, list_models

@@ -1,6 +1,7 @@
-"""Draw what commands look like on a terminal, for the documentation.
+"""Draw the pictures of commands in the documentation: terminals, and charts of `--plot`.
 
-    python scripts/terminal_pictures.py            docs/images/terminal-*.svg
+    python scripts/terminal_pictures.py            docs/images/terminal-*.svg and the charts below
+    python scripts/terminal_pictures.py plan       those whose name contains this text
 
 Each command runs in a real pseudo-terminal with an empty data directory, so colours, drawn tables and wrapped
 lines are those a person sees.
@@ -29,6 +30,18 @@ PICTURES = {
     "terminal-predict": "foretrain predict gpt2-medium --on rtx4090 --batch 4",
     "terminal-plan": "foretrain plan resnet50 --samples 1281167 --epochs 90 --deadline 12h --gpu a100,l4,t4",
 }
+CHARTS = {
+    "plan": "foretrain plan resnet50 --samples 1281167 --epochs 90 --precision fp16 --deadline 24h",
+    "rent-or-buy": (
+        "foretrain rent-or-buy --price 270000 --offer lambda:gpu_8x_h100_sxm5 --device h100-sxm:8 "
+        "--usd-per-kwh 0.15 --pue 1.56 --utilisation 0.5"
+    ),
+    "schedule": (
+        "foretrain simulate docs/examples/jobs.csv --cluster docs/examples/cluster.yaml "
+        "--times docs/examples/times.csv"
+    ),
+}
+"""Commands whose `--plot` is a picture of the documentation."""
 
 
 def on_terminal(command: str, home: str) -> str:
@@ -65,10 +78,18 @@ def drawn(command: str, output: str) -> str:
 
 
 def main() -> None:
-    """Draw all pictures."""
+    """Draw all pictures, or those whose name contains a given text."""
+    wanted = sys.argv[1:] or [""]
+    os.environ["SOURCE_DATE_EPOCH"] = "0"  # no lines about the age of prices
     with tempfile.TemporaryDirectory() as home:
-        for name, command in PICTURES.items():
-            (IMAGES / f"{name}.svg").write_text(drawn(command, on_terminal(command, home)), encoding="utf-8")
+        for name, command in (PICTURES | CHARTS).items():
+            if not any(text in name for text in wanted):
+                continue
+            picture = IMAGES / f"{name}.svg"
+            if name in CHARTS:
+                on_terminal(f"{command} --plot {picture}", home)
+            else:
+                picture.write_text(drawn(command, on_terminal(command, home)), encoding="utf-8")
             sys.stdout.write(f"docs/images/{name}.svg\n")
 
 

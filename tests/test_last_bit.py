@@ -44,7 +44,7 @@ from foretrain.prediction.corrections.error_model import (
 )
 from foretrain.prediction.corrections.timings import MeasuredStep, TimedConfiguration
 from foretrain.prediction.operators.cpu import family, terms
-from foretrain.prediction.operators.listing import Floats, table
+from foretrain.prediction.operators.pricing import Floats, table
 from foretrain.prediction.resources.bursts import bursts_of
 from foretrain.store.runs import Resource, ResourceSeries
 

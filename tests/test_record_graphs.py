@@ -9,8 +9,8 @@ import pytest
 from scripts import record_graphs
 
 from foretrain.workloads.recorded import library
+from foretrain.workloads.recorded.library import StepVariant
 from foretrain.workloads.recorded.template import Template
-from foretrain.workloads.recorded.variants import StepVariant
 
 VARIANTS = {"vgg11": StepVariant("autocast"), "gpt-628764": StepVariant("fp32", checkpoint="blocks")}
 

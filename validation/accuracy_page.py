@@ -12,7 +12,7 @@ from pathlib import Path
 from foretrain.facts.user_data import write_atomically
 from validation.report import SuiteReport, markdown
 from validation.scatter import draw, draw_reliability
-from validation.targets import Suite, Target, suites
+from validation.targets import Expectation, Suite, Target, expectations, suites
 
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "validation" / "reports"
@@ -24,22 +24,28 @@ RUN_SINCE = frozenset(
     "transfer own_timings curves nanogpt dawnbench amd kernels_matrix kernels_vector kernels_convolution "
     "layout_memory published peft neusight compiled did_it_run mlperf_time vtrain ultrascale lambda backward "
     "deepbench profet two_phase dawnbench_runs seed_job batch_size driple collectives justus algoperf "
-    "data_parallel lambda_multi".split()
+    "data_parallel lambda_multi origins".split()
 )
 """Suites whose figures are those of the shipped calibrations; the page names all others."""
-_LISTED = 3
+_LISTED = 2
 """Targets of a suite in the overview, without those that are findings; its page has all."""
 
 _INTRODUCTION = """# Accuracy
 
+## What you can expect
+
+Errors of predictions against public measurements, as shares of the measured value. *Half within* is the
+median error, *nine of ten within* the 90th percentile; *in interval* is how often the 80 % interval contained
+the measured value; *weaker* gives median errors of harder cases.
+
+{expectations}
+
 {headline}
 
-This page compares predictions with public measurements. The page of each suite has all cases, other methods
-and the largest errors.
+The rest of this page compares predictions with public measurements, suite by suite. The page of each suite
+has all cases, other methods and the largest errors. {summary}
 
 {stale}
-
-{summary}
 
 ## How to read the table
 
@@ -50,9 +56,11 @@ and the largest errors.
 - **in interval** is the share of measurements inside the predicted 80 % interval. 75 to 85 % is good.
 - **suite** is the command that produces its figures, and a link to its page. `FORETRAIN_DATA` names the data.
 
-Figures are in `validation/history.csv`, targets in `validation/targets.toml`.
+Figures are in `validation/history.csv`, targets in `validation/targets.toml`, the questions above in
+`validation/expectations.toml`.
 """
 
+_EXPECTED = "| question | half within | nine of ten within | in interval | weaker |\n|---|---|---|---|---|"
 _HEADING = (
     "| suite | what | left out | target | found | cases | in interval | |\n|---|---|---|---|---|---|---|---|"
 )
@@ -91,12 +99,37 @@ def pages() -> dict[Path, str]:
 def _overview(declared: Sequence[Suite]) -> str:
     """All targets and findings, a table for each area."""
     sections = [
-        _INTRODUCTION.format(headline=_headline(declared), summary=_summary(declared), stale=_stale(declared))
+        _INTRODUCTION.format(
+            expectations="\n".join([_EXPECTED, *map(_expected_row, expectations())]),
+            headline=_headline(declared),
+            summary=_summary(declared),
+            stale=_stale(declared),
+        )
     ]
     for area, members in groupby(declared, key=lambda suite: suite.area):
         rows = (row for suite in members for row in _overview_rows(suite))
         sections.append("\n".join([f"## {area}\n", _HEADING, *rows]) + "\n")
     return "\n".join(sections)
+
+
+def _expected_row(row: Expectation) -> str:
+    """A question with its errors; a weakness links to another suite where that has its figure."""
+    weak = []
+    for case in row.weak:
+        figure = f"{case.figure:.0%}{' wrong' if row.is_share else ''}"
+        link = figure if case.suite == row.suite else f"[{figure}](accuracy/{case.suite}.md)"
+        weak.append(f"{case.what}: {link}")
+    figures = row.figures
+    half = f"{figures.mean:.0%} wrong" if row.is_share else _percent(figures.median)
+    cells = (
+        f"[{row.question}](accuracy/{row.suite}.md)", half, _percent(figures.p90), _percent(figures.coverage),
+        "; ".join(weak),
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
 
 
 def _headline(declared: Sequence[Suite]) -> str:
@@ -124,7 +157,7 @@ def _headline(declared: Sequence[Suite]) -> str:
     if not sentences:
         return "Run `make validate SUITE=transfer` for the errors on sources that no fit saw."
     link = "[sources that every fit left out](accuracy/transfer.md)"
-    return f"On {link}:\n\n" + "\n".join(sentences)
+    return f"Steps compared with simpler methods, on {link}:\n\n" + "\n".join(sentences)
 
 
 def _stale(declared: Sequence[Suite]) -> str:
@@ -141,8 +174,8 @@ def _summary(declared: Sequence[Suite]) -> str:
 
 def _overview_rows(suite: Suite) -> Iterator[str]:
     """The rows of a suite; the first carries its command, with a link to its page."""
-    held_to = [target for target in suite.targets[:_LISTED] if (target.mean, target.median) != (None, None)]
-    for number, target in enumerate(held_to or suite.targets[:1]):
+    held_to = [target for target in suite.targets if (target.mean, target.median) != (None, None)]
+    for number, target in enumerate(held_to[:_LISTED] or suite.targets[:1]):
         link = f"[`make validate SUITE={suite.id}`](accuracy/{suite.id}.md)" if number == 0 else ""
         yield f"| {link} | {' | '.join(_cells(target))} |"
 

@@ -17,8 +17,8 @@ from calibration.datasets import amd_kernels
 from calibration.kernels import convolution, products
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.operators.convolution import least_seconds as least_of_convolutions
-from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import MatrixModel
+from foretrain.prediction.operators.pricing import Floats
 from validation.report import Case, SuiteReport, metrics
 
 SEEN, GPU, ROOFLINE = "foretrain", "foretrain, GPU unseen", "roofline"

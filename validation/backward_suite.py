@@ -17,9 +17,8 @@ from calibration.datasets import aiconfigurator, neusight
 from calibration.kernels import products, streaming
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.listing import Floats, table
 from foretrain.prediction.operators.matrix import MatrixModel
-from foretrain.prediction.operators.pricing import OperatorModel, RooflineModel
+from foretrain.prediction.operators.pricing import Floats, OperatorModel, RooflineModel, table
 from foretrain.prediction.operators.streaming import StreamingModel
 from foretrain.workloads.ops import Direction, Kind, Work
 from validation.report import Case, SuiteReport, metrics

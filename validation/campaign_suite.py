@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from foretrain.estimates import Quantiles
+from foretrain.estimates import Z90, Quantiles
 from foretrain.facts.devices import devices
 from foretrain.learning.user_calibration.fitting import WorkerFit, fit_workers
 from foretrain.learning.user_calibration.samples import RunSample, UnusedRun, samples_of
 from foretrain.prediction.step.cpu_workers import worker_time
-from foretrain.probability import Z90
 from foretrain.store.exchange.parquet_files import read_parquet
 from foretrain.store.runs import Run
 from validation.report import Case, Metrics, SuiteReport, metrics

@@ -26,7 +26,7 @@ from foretrain.prediction.collectives.network import (
     network_of,
     unseen_spread,
 )
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, worst
 

@@ -21,8 +21,7 @@ from calibration.datasets import kernelbench, timm_benchmark
 from foretrain.facts.devices import device
 from foretrain.prediction.cost_models import OperatorCostModel, PricedStep, step_estimate
 from foretrain.prediction.operators.host import host_model
-from foretrain.prediction.operators.listing import Listing
-from foretrain.prediction.operators.pricing import operator_models, price
+from foretrain.prediction.operators.pricing import Listing, operator_models, price
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from calibration.steps.data_parallel import Replicated, fit, replicated
 
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out
 

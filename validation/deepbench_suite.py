@@ -14,8 +14,8 @@ import numpy as np
 from calibration.datasets import deepbench
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.listing import roofline_seconds
 from foretrain.prediction.operators.matrix import MatrixModel
+from foretrain.prediction.operators.pricing import roofline_seconds
 from foretrain.workloads.ops import Work
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, worst

@@ -16,8 +16,7 @@ from calibration.steps.generation_speed import GenerationSpeed, generation_speed
 
 from calibration.datasets import justus
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.operators.listing import Floats, roofline_seconds
-from foretrain.prediction.operators.pricing import operator_models, price
+from foretrain.prediction.operators.pricing import Floats, operator_models, price, roofline_seconds
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Op, Work
 from validation.report import Case, Metrics, SuiteReport, metrics

@@ -17,7 +17,7 @@ from calibration.datasets import aiconfigurator, justus
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.convolution import convolution_seconds, lower
-from foretrain.prediction.operators.listing import Floats, roofline_seconds
+from foretrain.prediction.operators.pricing import Floats, roofline_seconds
 from foretrain.prediction.operators.streaming import nearest_share
 from validation.report import Case, SuiteReport, metrics
 

@@ -20,8 +20,8 @@ from calibration.kernels.products_fit import least_seconds
 from calibration.datasets import deepbench, neusight
 from calibration.kernels import attention, products, recurrent, tf32
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.listing import Floats, roofline_seconds
 from foretrain.prediction.operators.matrix import UNITS, MatrixModel, calibration
+from foretrain.prediction.operators.pricing import Floats, roofline_seconds
 from foretrain.workloads.ops import Direction
 from validation.report import Case, Metrics, SuiteReport, metrics
 

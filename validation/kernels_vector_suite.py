@@ -22,9 +22,8 @@ from calibration.kernels.streaming import Predictions, cross_validate, fit, samp
 from calibration.datasets import aiconfigurator, liger, neusight
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.listing import Floats, Listing, roofline_seconds
 from foretrain.prediction.operators.matrix import MatrixModel
-from foretrain.prediction.operators.pricing import operator_models, price
+from foretrain.prediction.operators.pricing import Floats, Listing, operator_models, price, roofline_seconds
 from foretrain.prediction.operators.streaming import stream_seconds, streams
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators

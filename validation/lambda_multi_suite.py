@@ -16,7 +16,7 @@ from calibration.datasets.lambda_labs_scaling import TENSORFLOW, ScalingRun, rea
 
 from calibration.collectives import jitter
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import intervals, worst
 

@@ -16,8 +16,7 @@ from calibration.steps.task_profile import TaskRun, computed_in, fit_profile
 
 from calibration.datasets import lambda_labs
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.listing import Floats, peak_flop_per_second
-from foretrain.prediction.operators.pricing import operator_models, price
+from foretrain.prediction.operators.pricing import Floats, operator_models, peak_flop_per_second, price
 from foretrain.workloads.rules import operators
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, worst

@@ -1,7 +1,7 @@
 """Per-layer regressions judged: whole networks from profiles of this machine, single layers from data sets.
 
 The layers in `data/layers` were timed by `validation/measure_layers.py` on one core of a shared virtual
-machine. Lines fitted to one network predict the others (the seed: GoogLeNet's layers predict AlexNet), and
+machine. Lines fitted to one network predict the others (Ardagna: GoogLeNet's layers predict AlexNet), and
 lines of all others predict one.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from calibration.datasets import justus
 from calibration.kernels import per_layer
 from foretrain.learning.regression.layers import learn_layers, read_profile
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from validation.report import Case
 
 PROFILES = Path(__file__).parent / "data" / "layers"

@@ -24,7 +24,7 @@ from calibration.steps.profet_pricing import GPUS, PricedStep, measured, priced_
 
 from foretrain.facts.devices import device
 from foretrain.learning.regression.predictions import predicted_seconds
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 
 _ZOO: Mapping[str, tuple[str, int]] = {
     "alexnet": ("alexnet", 224),

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from foretrain.measuring.profiling.running import real_example
-from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.per_layer import ROWS, complexity
+from foretrain.prediction.operators.pricing import table
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Work
 from foretrain.workloads.options import WorkloadRequest

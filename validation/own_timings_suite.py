@@ -25,12 +25,11 @@ from calibration.steps.error_transfer import by_source, fit_variances
 from calibration.steps.timed_rows import READERS, TimedRow, timed_row, write_rows
 
 from foretrain.errors import ForetrainError
-from foretrain.estimates import Quantiles
+from foretrain.estimates import Z90, Quantiles
 from foretrain.prediction.corrections.error_model import StepError, UserErrors, Variances
 from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.predict import pace_of
 from foretrain.prediction.scenario import Evaluation, whole_error
-from foretrain.probability import Z90
 from validation.report import Case, Metrics, SuiteReport, Table, Verdicts, quantile
 from validation.transfer.case import TransferCase, scenario_of
 from validation.transfer.judging import cases_of

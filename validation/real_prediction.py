@@ -19,15 +19,15 @@ from experiments.shared_cores import simulate_on_cores
 from experiments import chain_models
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import CallTimes
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.step.compose import compose
 from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.data_parallel import data_parallel
-from foretrain.prediction.strategies.layout import Variant
 from foretrain.prediction.strategies.parameter_server import Server, ps_update
 from foretrain.prediction.strategies.pipeline.schedules import pipeline_tasks, schedule
 from foretrain.prediction.strategies.program import Exchange, Program, gradients, optimizer_start
 from foretrain.prediction.strategies.sharded import shard_program
+from foretrain.prediction.strategies.strategy import Variant
 from foretrain.prediction.timeline import COMPUTE, Stream, Task
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.options import WorkloadRequest

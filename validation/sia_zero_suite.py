@@ -29,7 +29,7 @@ from foretrain.facts.devices import device
 from foretrain.facts.hardware import Hardware, nodes
 from foretrain.prediction.collectives.costs import Group, Verb, collective_seconds
 from foretrain.prediction.collectives.network import network_of
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out
 

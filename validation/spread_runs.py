@@ -13,7 +13,7 @@ from foretrain.facts.devices import Device
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import CallTimes, CostModel, PricedStep, call_times
 from foretrain.prediction.memory.estimate import MemoryEstimate, fullest_stage
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 from foretrain.prediction.step.parallel import (
     ParallelStep,
     StepEnvironment,
@@ -21,7 +21,6 @@ from foretrain.prediction.step.parallel import (
     exchange_costs,
 )
 from foretrain.prediction.step.pipeline import link_of
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import (
     Pipeline,
     cut_program,
@@ -30,7 +29,7 @@ from foretrain.prediction.strategies.pipeline.pipeline import (
 from foretrain.prediction.strategies.pipeline.schedules import feasible_schedule, peak_in_flight
 from foretrain.prediction.strategies.program import Axis, Program, When, optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
-from foretrain.prediction.strategies.strategy import divide_step, replication
+from foretrain.prediction.strategies.strategy import Layout, divide_step, replication
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import MATRIX_KINDS

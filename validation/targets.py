@@ -11,6 +11,7 @@ from pathlib import Path
 from validation.history import COLUMNS, FILE
 
 TARGETS = Path(__file__).parent / "targets.toml"
+EXPECTATIONS = Path(__file__).parent / "expectations.toml"
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,27 @@ class Figures:
     mean: float
     median: float | None
     coverage: float | None
+    p90: float | None = None
+
+
+@dataclass(frozen=True)
+class Weakness:
+    """Cases with larger errors than the question they belong to."""
+
+    what: str
+    suite: str
+    figure: float
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A question of a user and the errors to expect; of `is_share`, the share of wrong answers."""
+
+    question: str
+    suite: str
+    figures: Figures
+    is_share: bool
+    weak: tuple[Weakness, ...]
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,24 @@ def suites() -> tuple[Suite, ...]:
     )
 
 
+def expectations() -> tuple[Expectation, ...]:
+    """What users can expect, with the latest figures; a case that no suite reports is an error."""
+    declared = tomllib.loads(EXPECTATIONS.read_text(encoding="utf-8"))
+    figures = _figures()
+    rows = []
+    for row in declared["expectation"]:
+        is_share = row.get("is_share", False)
+        weak = []
+        for case in row["weak"]:
+            suite = case.get("suite", row["suite"])
+            weaker = figures[suite, case["cases"], case.get("method", row["method"])]
+            shown = weaker.mean if is_share else getattr(weaker, case.get("figure", "median"))
+            weak.append(Weakness(case["what"], suite, shown))
+        of_all = figures[row["suite"], row["cases"], row["method"]]
+        rows.append(Expectation(row["question"], row["suite"], of_all, is_share, tuple(weak)))
+    return tuple(rows)
+
+
 def _bound(value: float | None) -> float:
     return math.inf if value is None else value
 
@@ -89,6 +129,7 @@ def _figures() -> dict[tuple[str, str, str], Figures]:
             mean=float(row["mean"]),
             median=float(row["median"]) if row["median"] else None,
             coverage=float(row["coverage"]) if row["coverage"] else None,
+            p90=float(row["p90"]) if row["p90"] else None,
         )
         for row in rows
     }

@@ -15,7 +15,7 @@ from calibration.steps.class_times import ClassTimes
 
 from calibration.steps import mixed_precision as fit
 from foretrain.estimates import Quantiles
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 from validation.report import Case, Metrics, SuiteReport, metrics
 
 GRAPHS = Path(__file__).parents[1] / "build" / "timm_graphs"

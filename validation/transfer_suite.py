@@ -22,10 +22,9 @@ from calibration.steps.spread import Residual, leave_source_out, write_residuals
 from calibration.steps.training_power import TimedStep, write_steps
 from calibration.steps.training_power import leave_source_out as leave_power_out
 
-from foretrain.estimates import Quantiles
+from foretrain.estimates import Quantiles, probability_within
 from foretrain.prediction.operators import matrix
 from foretrain.prediction.spread import KnowledgeClass, Spread
-from foretrain.probability import probability_within
 from validation.report import Case, Metrics, SuiteReport, Table, metrics
 from validation.transfer.case import Judged
 from validation.transfer.judging import SOURCES, SPLITS, by_set, by_trait, cases_of, judge_all

@@ -21,7 +21,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.strategies.strategy import Layout
 from validation.report import Case, Metrics, SuiteReport, Verdicts, metrics
 from validation.splitting import intervals
 from validation.spread_runs import Bench, Held, Run

@@ -19,8 +19,8 @@ from calibration.frameworks import Framework, LayoutParts, fit_framework, step_s
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.operators.listing import Flags, Floats
-from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.operators.pricing import Flags, Floats
+from foretrain.prediction.strategies.strategy import Layout
 from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import intervals, leave_out
 from validation.spread_runs import Bench, Run

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibration.clusters.steps import ClusterSteps
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 _MOST_ROWS = 400
 _MOST_RING_ROWS = 400

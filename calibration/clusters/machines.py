@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibration.datasets.lambda_labs_scaling import ScalingRun
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 _SCALES = np.array([1.0, 1e-10, 1e-3])
 """What makes the three terms comparable: seconds, bytes at 10 GB/s, gradients at a millisecond."""

@@ -20,7 +20,7 @@ from calibration.datasets import lambda_labs, sia_models
 from calibration.datasets.sia import CLUSTERS, SiaStep
 from foretrain.facts.devices import device
 from foretrain.prediction.cost_models import OperatorCostModel, call_times
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 from foretrain.prediction.strategies.program import fill_buckets, gradients, optimizer_start
 
 Names = NDArray[np.str_]

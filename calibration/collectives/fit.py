@@ -25,7 +25,7 @@ from foretrain.prediction.collectives.network import (
     Network,
     network_of,
 )
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 START = Behaviour(
     share=1.0,

@@ -35,7 +35,7 @@ from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.costs import Group, Verb, collective_seconds
 from foretrain.prediction.collectives.network import Network, network_of
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 from foretrain.prediction.stragglers import FILE as FILE
 from foretrain.prediction.stragglers import expected_maximum, slowdown
 from foretrain.prediction.strategies.program import BUCKET_BYTES

@@ -33,7 +33,7 @@ from foretrain.prediction.collectives.network import (
     CollectiveCalibration,
     unseen_spread,
 )
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 _MIB = 2**20
 _HALF = 0.5

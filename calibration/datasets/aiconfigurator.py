@@ -27,7 +27,7 @@ from calibration.datasets.measurements import CollectiveTime, Measurements, meas
 from calibration.datasets.works import product
 from foretrain.facts.devices import device
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Flags, peak_flop_per_second
+from foretrain.prediction.operators.pricing import Flags, peak_flop_per_second
 from foretrain.workloads.ops import Direction, Kind, Work
 
 GEMM_FILE = Path("aiconfigurator/gemm.csv.gz")

@@ -20,7 +20,7 @@ import numpy as np
 from calibration.datasets.measurements import Measurements, measurements_of, rows
 from calibration.datasets.works import convolution, product
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.listing import Flags
+from foretrain.prediction.operators.pricing import Flags
 from foretrain.workloads.ops import Direction, Work
 
 GEMM_FILE = Path("amd/gemm_tuned.csv")

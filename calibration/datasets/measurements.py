@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from foretrain.errors import MissingData
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, table
+from foretrain.prediction.operators.pricing import Flags, Floats, WorkTable, table
 from foretrain.workloads.ops import Work
 
 Names = NDArray[np.str_]

@@ -31,8 +31,8 @@ from foretrain.prediction.operators.attention import (
     AttentionKernel,
     attention_seconds,
 )
-from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.matrix import kernels_of
+from foretrain.prediction.operators.pricing import Flags, Floats
 from foretrain.workloads.ops import Direction
 
 FOLDS = 3

@@ -49,7 +49,7 @@ from foretrain.prediction.operators.convolution import (
     lower,
     share_by_rate,
 )
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.operators.streaming import nearest_share
 from foretrain.workloads.ops import Direction
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibration.datasets.measurements import Measurements
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 _TINY_BYTES = 2e5
 _ROUNDING = 8

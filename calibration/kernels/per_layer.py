@@ -19,9 +19,9 @@ from calibration.datasets.measurements import Measurements
 from calibration.files import data_used, spread
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.per_layer import FILE as FILE
 from foretrain.prediction.operators.per_layer import LayerCalibration, LayerType, Line, complexity
+from foretrain.prediction.operators.pricing import Flags, Floats
 from foretrain.workloads.ops import Direction, Kind
 
 FOLDS = 3

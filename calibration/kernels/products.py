@@ -23,11 +23,9 @@ from calibration.kernels.products_fit import (
     samples,
     thinned,
 )
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import Forest, calibration_content
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.forests import Forest
-from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import FILE as FILE
 from foretrain.prediction.operators.matrix import TREES as TREES_FILE
 from foretrain.prediction.operators.matrix import (
@@ -37,6 +35,7 @@ from foretrain.prediction.operators.matrix import (
     correction_key,
     tree_correction,
 )
+from foretrain.prediction.operators.pricing import Floats
 
 FOLDS = 3
 _JUDGED_ROWS = 2500

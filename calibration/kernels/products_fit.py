@@ -20,10 +20,9 @@ from calibration.boosted_trees import from_lightgbm
 from calibration.datasets.measurements import Measurements, Names
 from calibration.kernels.harness import observed
 from calibration.least_squares import minimise
+from foretrain.facts.calibrations import Forest
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.forests import Forest
-from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.matrix import (
     CORRECTION_BOUND,
     TILES,
@@ -38,6 +37,7 @@ from foretrain.prediction.operators.matrix import (
     tree_features,
     unit_of,
 )
+from foretrain.prediction.operators.pricing import Flags, Floats
 from foretrain.prediction.operators.streaming import nearest_share, published_shares
 
 ROWS_PER_DEVICE = 400

@@ -14,8 +14,8 @@ from calibration.datasets.measurements import Measurements
 from calibration.files import HeldOut, data_used
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.matrix import unit_of
+from foretrain.prediction.operators.pricing import Flags, Floats
 from foretrain.prediction.operators.recurrent import FILE as FILE
 from foretrain.prediction.operators.recurrent import (
     RecurrentConstants,

@@ -23,7 +23,7 @@ from calibration.kernels.harness import floors, observed
 from calibration.least_squares import minimise
 from foretrain.facts.calibrations import calibration_content, calibrations_instead
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.operators.streaming import FILE as FILE
 from foretrain.prediction.operators.streaming import (
     GROUPS,

@@ -19,8 +19,8 @@ from calibration.datasets import kernelbench_layers
 from calibration.datasets.measurements import Measurements
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import convolution, streaming
-from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import Unit, tf32_reach
+from foretrain.prediction.operators.pricing import Floats
 
 _TRIED = np.exp(np.linspace(np.log(256.0), np.log(8192.0), 61))
 NO_LIMIT = 1e9

@@ -13,9 +13,17 @@ from calibration.datasets.timm_benchmark import TimmStep
 from calibration.datasets.timm_models import families
 from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators.host import host_model
-from foretrain.prediction.operators.listing import Flags, Floats, kernel_class, roofline_seconds, table
 from foretrain.prediction.operators.mixed_precision import power_factors
-from foretrain.prediction.operators.pricing import PricedOps, operator_models, price
+from foretrain.prediction.operators.pricing import (
+    Flags,
+    Floats,
+    PricedOps,
+    kernel_class,
+    operator_models,
+    price,
+    roofline_seconds,
+    table,
+)
 from foretrain.workloads.graph import Graph, Role
 from foretrain.workloads.rules import operators
 

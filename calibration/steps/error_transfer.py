@@ -26,7 +26,7 @@ from calibration.steps.timed_rows import TimedRow, read_rows
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.corrections.error_model import FREEDOM, TERMS, StepError, Variances, shared_terms
 from foretrain.prediction.corrections.timings import FILE
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 _WILD = 1.0
 """Errors beyond e to this power are cut to it: the posterior has heavier tails than the fit."""

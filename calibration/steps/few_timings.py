@@ -25,7 +25,7 @@ from calibration.steps.keras_harness import fit_harness
 from calibration.steps.profet_pricing import GPUS, PricedStep, measured, priced_steps, table
 from foretrain.facts.devices import device
 from foretrain.prediction.corrections.error_model import SIZES_FILE, SizeSpreads, TimedSize, correct_at_size
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 FILE = SIZES_FILE
 

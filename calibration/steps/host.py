@@ -23,8 +23,7 @@ from calibration.datasets.ryujaehun import SmallStep
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
 from foretrain.prediction.operators.host import ends_in_order, in_library
-from foretrain.prediction.operators.listing import PHASES, Floats, Listing
-from foretrain.prediction.operators.pricing import operator_models, price
+from foretrain.prediction.operators.pricing import PHASES, Floats, Listing, operator_models, price
 from foretrain.workloads.fusion import fuse
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.options import WorkloadRequest

@@ -24,8 +24,7 @@ from calibration.least_squares import minimise
 from calibration.steps.generation_speed import Slowness
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.listing import Flags, Floats, peak_flop_per_second
-from foretrain.prediction.operators.pricing import PricedOps
+from foretrain.prediction.operators.pricing import Flags, Floats, PricedOps, peak_flop_per_second
 from foretrain.workloads.graph import NO_TENSOR, Graph
 from foretrain.workloads.ops import Direction, Kind, Op, Work
 

@@ -22,7 +22,7 @@ from foretrain.facts.devices import device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.convolution import ConvolutionModel
 from foretrain.prediction.operators.host import host_model
-from foretrain.prediction.operators.listing import PHASES, listing_of
+from foretrain.prediction.operators.pricing import PHASES, listing_of
 from foretrain.workloads.graph import Graph, Phase
 
 _FLOOR_QUANTILE = 0.005

@@ -25,13 +25,13 @@ from calibration.datasets import timm_benchmark
 from calibration.datasets.timm_benchmark import TimmStep
 from calibration.datasets.timm_models import name_hash
 from calibration.steps.class_times import ClassTimes, class_times
+from foretrain.facts.calibrations import Forest
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.forests import Forest
-from foretrain.prediction.operators.listing import Flags, Floats
 from foretrain.prediction.operators.matrix import headroom
 from foretrain.prediction.operators.mixed_precision import BOUND, TREES, step_features
 from foretrain.prediction.operators.mixed_precision import FILE as FILE
+from foretrain.prediction.operators.pricing import Flags, Floats
 
 _FACTOR_ITERATIONS = 40
 _FACTOR_TOLERANCE = 1e-5

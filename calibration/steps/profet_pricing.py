@@ -24,12 +24,13 @@ from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device, devices
 from foretrain.prediction.operators import convolution, matrix
 from foretrain.prediction.operators.convolution import convolution_seconds, least_seconds, lower
-from foretrain.prediction.operators.listing import Floats, WorkTable
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.pricing import (
     Confidence,
+    Floats,
     OperatorModel,
     RooflineModel,
+    WorkTable,
     operator_models,
     price,
 )

@@ -31,7 +31,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from calibration import files
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.spread import FILE, KnowledgeClass, Spread, SpreadTraits
 
 _PULL = 10.0

@@ -21,8 +21,7 @@ from calibration.datasets.lambda_labs import LambdaRun
 from calibration.datasets.works import Convolution, product
 from calibration.least_squares import minimise
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.operators.pricing import operator_models, price
+from foretrain.prediction.operators.pricing import Floats, operator_models, price
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Direction, Kind, Op, Work
 

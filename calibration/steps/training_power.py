@@ -28,9 +28,9 @@ from calibration import files
 from calibration.least_squares import minimise
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.listing import Floats
 from foretrain.prediction.operators.matrix import TrainingPower, kernels_of
 from foretrain.prediction.operators.mixed_precision import GRAPHICS
+from foretrain.prediction.operators.pricing import Floats
 
 _LEAST_SHARE = 0.6
 """Of a step in products: below, other parts decide."""

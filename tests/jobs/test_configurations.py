@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 import pytest
 from tests.support.planned import workload
-from tests.support.scenarios import predicted
+from tests.support.scenarios import context_on, predicted
 from tests.support.smaller_devices import with_memory
 
 from foretrain.answers import Infeasible
 from foretrain.facts.hardware import Hardware, hardware
 from foretrain.jobs.batch_limits import capacity_bytes
 from foretrain.jobs.configurations import (
+    SAFE,
     ConfigurationCandidate,
     ConfigurationSpace,
     Configured,
@@ -30,7 +33,8 @@ from foretrain.jobs.length import length_of
 from foretrain.jobs.options import BatchLimits, LengthOptions
 from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.strategies.strategy import plan_words
+from foretrain.prediction.scenario import StepConfiguration, evaluate
+from foretrain.prediction.strategies.strategy import layout_of, plan_words
 from foretrain.units import GIB
 
 STRATEGIES = plan_words()
@@ -183,6 +187,65 @@ def test_what_ranks_sharded_steps_is_their_prediction() -> None:
         )
         assert each.seconds == pytest.approx(expected.step.seconds.p50)
         assert each.memory_bytes == pytest.approx(expected.memory.bytes.p50)
+
+
+@pytest.mark.parametrize("size", [1.64 * GIB, TIGHT, 1.7 * GIB, 2 * GIB, 16 * GIB])
+def test_simulating_only_what_may_be_chosen_chooses_what_simulating_all_would(size: float) -> None:
+    on = device_of(size)
+    space = space_on(on, strategies=STRATEGIES[1:])
+    every = [_simulate_if_it_fits(space, on, *each) for each in _configurations(space, on)]
+    fits = [each for each in every if each is not None]
+    safe = [each for each in fits if each.is_safe] or fits
+    near = [each for each in safe if each.seconds_of_job <= 1.02 * min(one.seconds_of_job for one in safe)]
+    expected = min(near, key=lambda each: (each.global_batch, -each.micro_batch))
+    chosen = best(space, on)
+    assert (chosen.strategy, chosen.micro_batch, chosen.micro_batches) == expected.configuration
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A configuration as a full prediction and a simulation of its memory have it."""
+
+    configuration: tuple[str, int, int]
+    seconds_of_job: float
+    global_batch: int
+    is_safe: bool
+
+    @property
+    def micro_batch(self) -> int:
+        return self.configuration[1]
+
+
+def _configurations(space: ConfigurationSpace, on: Hardware) -> Iterator[tuple[str, int, int]]:
+    for batch, strategy in product(space.table.batches, space.strategies):
+        for rounds in space.limits.rounds(batch, on.devices):
+            yield strategy, batch, rounds
+
+
+def _simulate_if_it_fits(
+    space: ConfigurationSpace, on: Hardware, strategy: str, batch: int, rounds: int
+) -> Simulated | None:
+    layout = layout_of(strategy, on.devices, on.devices_per_node)
+    step = evaluate(
+        context_on(space.table.workload, on, OperatorCostModel()),
+        StepConfiguration(layout, batch * rounds, rounds),
+    )
+    if not step.memory.fits:
+        return None
+    size = batch * rounds * on.devices
+    return Simulated(
+        (strategy, batch, rounds),
+        space.steps_at(size).quantiles.p50 * step.seconds,
+        size,
+        step.out_of_memory_probability <= SAFE,
+    )
+
+
+def test_memory_is_simulated_only_of_what_may_be_chosen() -> None:
+    """Most configurations are slower than one that fits, or their tensors alone do not fit."""
+    on = device_of(2 * GIB)
+    space = space_on(on, strategies=STRATEGIES[1:])
+    assert len(fitting(space, on)) < len(list(_configurations(space, on))) / 4
 
 
 def test_batches_that_do_not_divide_evenly_have_no_candidate() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
+from foretrain.estimates import probability_within
 from foretrain.planning.selection import (
     Reason,
     Verdict,
@@ -21,7 +22,6 @@ from foretrain.planning.selection import (
     reasons,
 )
 from foretrain.planning.speedup import TimeAndCost, speedup_per_fold_of_cost
-from foretrain.probability import probability_within
 
 # Few distinct values, so that ties are common.
 POINTS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=40)

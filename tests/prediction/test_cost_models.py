@@ -15,8 +15,14 @@ from foretrain.prediction.operators.host import (
     HostModel,
     host_model,
 )
-from foretrain.prediction.operators.listing import Floats, Listing, WorkTable
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.pricing import (
+    Confidence,
+    Floats,
+    Knowledge,
+    Listing,
+    OperatorModel,
+    WorkTable,
+)
 from foretrain.workloads.graph import Phase, with_options
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.rules import operators

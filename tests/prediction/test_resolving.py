@@ -3,7 +3,7 @@
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.resolving import (
+from foretrain.prediction.scenario import (
     as_stored,
     fix_precision,
     in_usual_precision,

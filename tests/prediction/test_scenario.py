@@ -16,9 +16,8 @@ from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate
 from foretrain.prediction.stragglers import SLOWEST, expected_maximum
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Program
-from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.prediction.strategies.strategy import Layout, layout_of
 
 ON = "gtx1080ti:4"
 MIB = 1 << 20

@@ -210,6 +210,13 @@ def test_the_page_is_self_contained(run_here: Run, here: Path) -> None:
     assert "<link" not in page and "@import" not in page
 
 
+def test_the_chart_of_the_front_is_written(run_here: Run, here: Path) -> None:
+    run = run_here(*FEW, "--plot", "plan.svg")
+    assert run.returncode == 0, run.stderr
+    assert "Plot: plan.svg" in run.stdout
+    assert "nothing is both faster and cheaper" in (here / "plan.svg").read_text(encoding="utf-8")
+
+
 def test_an_unknown_price_to_buy_is_a_note(run_here: Run) -> None:
     run = run_here(*FEW, "--jobs-per-year", "12")
     assert run.returncode == 0

@@ -203,7 +203,9 @@ def all_answers() -> set[type[Answer]]:
     import foretrain
 
     for found in pkgutil.walk_packages(foretrain.__path__, "foretrain."):
-        if "answer" in found.name or re.search(r"^class \w+\(.*Answer\)", _source(found), re.MULTILINE):
+        if "answer" in found.name or re.search(
+            r"^class \w+\(.*(?:Answer|Prediction)\)", _source(found), re.MULTILINE
+        ):
             importlib.import_module(found.name)
     return {each for each in _subclasses(Answer) if each.__module__.startswith("foretrain.")}
 

@@ -10,8 +10,7 @@ from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import predict
-from foretrain.prediction.resolving import in_usual_precision
-from foretrain.prediction.scenario import Scenario, StepContext, step_context
+from foretrain.prediction.scenario import Scenario, StepContext, in_usual_precision, step_context
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.requests import workload_of
 from foretrain.workloads.workload import Workload

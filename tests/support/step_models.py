@@ -9,8 +9,7 @@ import numpy as np
 
 from foretrain.facts.devices import Device
 from foretrain.prediction.cost_models import NO_HOST, CostModel, PricedStep
-from foretrain.prediction.operators.listing import KINDS, PHASES, listing_of
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, PricedOps
+from foretrain.prediction.operators.pricing import KINDS, PHASES, Confidence, Knowledge, PricedOps, listing_of
 from foretrain.workloads.graph import Graph, Phase
 
 CLOCK = Confidence(Knowledge.MEASURED, 1.0, 1.1, "a clock")

@@ -11,7 +11,7 @@ from tests.support.timing_tables import jobs, sample
 
 from foretrain.learning.regression.model import Evidence, LearnedModel, load, save
 from foretrain.learning.regression.techniques._base import techniques
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.testing import LearnerSuite
 
 ROWS = jobs()

@@ -8,10 +8,16 @@ from foretrain.facts.devices import Device, device
 from foretrain.prediction.operators import convolution, matrix
 from foretrain.prediction.operators.attention import AttentionModel
 from foretrain.prediction.operators.convolution import ConvolutionModel
-from foretrain.prediction.operators.listing import Floats, WorkTable, roofline_seconds
 from foretrain.prediction.operators.matrix import MatrixModel
 from foretrain.prediction.operators.per_layer import PerLayerModel
-from foretrain.prediction.operators.pricing import CHOICES, RooflineModel, operator_models
+from foretrain.prediction.operators.pricing import (
+    CHOICES,
+    Floats,
+    RooflineModel,
+    WorkTable,
+    operator_models,
+    roofline_seconds,
+)
 from foretrain.prediction.operators.recurrent import RecurrentModel
 from foretrain.prediction.operators.streaming import StreamingModel
 from foretrain.testing import OperatorModelSuite

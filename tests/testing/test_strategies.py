@@ -13,16 +13,15 @@ from tests.support.hand_made_steps import gpt2, graph
 
 from foretrain.prediction import strategies
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies import strategy
 from foretrain.prediction.strategies.context import context_parallel
 from foretrain.prediction.strategies.data_parallel import data_parallel
 from foretrain.prediction.strategies.expert import expert_parallel
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.sharded import shard_program
 from foretrain.prediction.strategies.single_process import single_process
-from foretrain.prediction.strategies.strategy import ExchangeSeconds, Strategy
+from foretrain.prediction.strategies.strategy import ExchangeSeconds, Layout, Strategy
 from foretrain.prediction.strategies.tensor import tensor_parallel
 from foretrain.testing import RegisteredStrategySuite, StrategySuite
 from foretrain.workloads.graph import Graph

@@ -22,8 +22,7 @@ from validation.mlperf_time_suite import HERE, RATE, _table, _why
 from validation.report import Case
 
 from foretrain.convergence.batch_size import BatchSizeLaw, fit_batch_size_law
-from foretrain.estimates import Quantiles
-from foretrain.probability import Z90
+from foretrain.estimates import Z90, Quantiles
 
 IMAGES = 1_281_167
 ONE = Submission("v2.1", "a", "s", RESNET, "a100-sxm-80gb", 1, 8, 3264, (60.0, 80.0, 100.0), 35.0 * IMAGES)

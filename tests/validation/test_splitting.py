@@ -9,7 +9,7 @@ import pytest
 from validation.report import Case
 from validation.splitting import intervals, leave_out, worst
 
-from foretrain.prediction.operators.listing import Flags, Floats
+from foretrain.prediction.operators.pricing import Flags, Floats
 
 
 def test_a_group_is_predicted_by_the_others_only() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.resolving import as_stored, storage_of
+from foretrain.prediction.scenario import as_stored, storage_of
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Kind
 from foretrain.workloads.options import WorkloadRequest

@@ -17,7 +17,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.jobs.predict import JobPrediction
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.lifetimes import MemoryUse as MemoryPart
-from foretrain.prediction.operators.listing import peak_flop_per_second
+from foretrain.prediction.operators.pricing import peak_flop_per_second
 from foretrain.prediction.scenario import Scenario
 from foretrain.prediction.spread import SpreadTraits
 from foretrain.serving.requests import request_from

@@ -31,8 +31,7 @@ import numpy as np
 
 from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
-from foretrain.estimates import Quantiles
-from foretrain.probability import Z90
+from foretrain.estimates import Z90, Quantiles
 
 _LEAST_SPREAD = 0.01
 _LINE_SHARES = (0.0, 0.5, 1.0)

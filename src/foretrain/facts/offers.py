@@ -1,7 +1,7 @@
 """Offers: what a machine with devices costs per hour, where, and since when; and the search among them.
 
 Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_files`) replace the
-shipped current offers of a cloud unless those are newer. Offers that a user added (see `own_offers`) stand in
+shipped current offers of a cloud unless those are newer. Offers that a user added (see `own_facts`) stand in
 place of the same machine's. Historical offers, of machines that can no longer be
 rented at that price, are found only when asked for.
 """
@@ -9,9 +9,12 @@ rented at that price, are found only when asked for.
 from __future__ import annotations
 
 import csv
+import fcntl
+import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -19,8 +22,9 @@ from pathlib import Path
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.facts import devices
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.providers import providers, shipped_providers, user_offers_file
-from foretrain.facts.user_data import read_kept
+from foretrain.facts.user_data import read_kept, write_atomically
 from foretrain.registry import normalise
 from foretrain.units import GIB
 
@@ -82,40 +86,11 @@ _ORDERS: dict[str, Callable[[Offer, bool], tuple[object, ...]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfferQuery:
-    """What to look for; everything left out matches everything.
-
-    `gpu` is a device id, an alias or a family; `spot` compares spot prices and wants only offers that have
-    one; `historical` adds the offers of the past; `cheapest_region` keeps one region per machine.
-    """
-
-    gpu: str | None = None
-    count: int | None = None
-    clouds: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    spot: bool = False
-    historical: bool = False
-    max_usd_per_hour: float | None = None
-    sort: str = "price"
-    limit: int | None = None
-    cheapest_region: bool = False
-
-    def __post_init__(self) -> None:
-        for name, value in (("count", self.count), ("limit", self.limit)):
-            if value is not None and value < 1:
-                raise InvalidRequest(f"{name} must be at least 1, not {value}")
-        if self.max_usd_per_hour is not None and not self.max_usd_per_hour > 0:
-            raise InvalidRequest(f"max_usd_per_hour must be above 0, not {self.max_usd_per_hour}")
-        if self.sort not in _ORDERS:
-            raise UnknownName("order", self.sort, _ORDERS, f"Orders: {', '.join(_ORDERS)}")
-
-
 def search(query: OfferQuery) -> tuple[Offer, ...]:
     """The offers a query asks for, in its order. Unknown GPUs, clouds and regions raise `UnknownName`."""
     known, filters = all_offers(), _filters(query)
     selected = [offer for offer in known if all(each.keeps(offer) for each in filters)]
-    if query.cheapest_region:
+    if not query.all_regions:
         selected = _cheapest_regions(selected, query.spot)
     order = _ORDERS[query.sort]
     selected.sort(key=lambda offer: (*order(offer, query.spot), offer.provider, offer.instance, offer.region))
@@ -186,6 +161,45 @@ def offer_fields(offer: Offer) -> tuple[str, ...]:
         _number_text(offer.usd_per_hour),
         _number_text(offer.spot_usd_per_hour),
     )
+
+
+def change_kept(change: Callable[[tuple[Offer, ...]], Iterable[Offer] | None]) -> None:
+    """Replace the kept offers by what `change` makes of them; None leaves the file as it is.
+
+    In one step, so that a reader sees the old prices or the new ones, never a mixture; under a lock, so that
+    two writers do not lose each other's offers.
+    """
+    file = user_offers_file()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(file.with_suffix(".lock")):
+            after = change(kept_offers())
+            if after is not None:
+                _replace_file(file, sorted(after, key=offer_place))
+    except OSError as error:
+        raise InvalidRequest(
+            f"cannot write {str(file)!r}: {error.strerror}; set FORETRAIN_HOME to a directory of yours"
+        ) from error
+
+
+def offer_place(offer: Offer) -> tuple[str, str, str]:
+    """What an offer is identified by: provider, instance and region."""
+    return offer.provider, offer.instance, offer.region
+
+
+def _replace_file(file: Path, offers: Iterable[Offer]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(USER_COLUMNS)
+    writer.writerows((offer.provider, offer.as_of, offer.source, *offer_fields(offer)) for offer in offers)
+    write_atomically(file, text.getvalue())
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def latest_as_of(offers: Iterable[Offer]) -> dict[str, str]:
@@ -270,18 +284,18 @@ def _no_offer(known: Sequence[Offer], filters: Sequence[_Filter]) -> str:
 
 def _filters(query: OfferQuery, gpus: Sequence[str] = ()) -> list[_Filter]:
     """The filters of a query; unknown GPUs, clouds and regions raise `UnknownName`."""
-    known, spot, most = all_offers(), query.spot, query.max_usd_per_hour
-    clouds = {providers()[cloud].id for cloud in query.clouds}
+    known, spot, most = all_offers(), query.spot, query.max_price
+    clouds = {providers()[cloud].id for cloud in query.cloud}
     wanted = tuple(gpus) or ((query.gpu,) if query.gpu is not None else ())
     of_gpus = [_gpu_filter(gpu, known) for gpu in wanted]
-    regions = _known_regions(query.regions, known)
+    regions = _known_regions(query.region, known)
     in_clouds = [offer for offer in known if not clouds or offer.provider in clouds]
     filters = []
     if not query.historical:
         filters.append(_Filter("historical", "no", lambda offer: not offer.historical, _of("as_of")))
     if clouds:
         filters.append(
-            _Filter("cloud", ",".join(query.clouds), lambda offer: offer.provider in clouds, _of("provider"))
+            _Filter("cloud", ",".join(query.cloud), lambda offer: offer.provider in clouds, _of("provider"))
         )
     if wanted:
         filters.append(
@@ -293,7 +307,7 @@ def _filters(query: OfferQuery, gpus: Sequence[str] = ()) -> list[_Filter]:
         filters.append(
             _Filter(
                 "region",
-                ",".join(query.regions),
+                ",".join(query.region),
                 lambda offer: normalise(offer.region) in regions,
                 _of("place"),
             )
@@ -301,10 +315,10 @@ def _filters(query: OfferQuery, gpus: Sequence[str] = ()) -> list[_Filter]:
         elsewhere = regions - {normalise(offer.region) for offer in in_clouds}
         if elsewhere:
             theirs = {offer.provider for offer in known if normalise(offer.region) in elsewhere}
-            named = [region for region in query.regions if normalise(region) in elsewhere]
+            named = [region for region in query.region if normalise(region) in elsewhere]
             raise InvalidRequest(
                 f"`region` {','.join(named)} is of {' and '.join(sorted(theirs))}, not of `cloud` "
-                f"{','.join(query.clouds)}, whose regions are such as {_of('place')(in_clouds)}"
+                f"{','.join(query.cloud)}, whose regions are such as {_of('place')(in_clouds)}"
             )
     if query.count is not None:
         filters.append(

@@ -44,7 +44,7 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import DEFAULT, Knowledge
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import fix_precision, in_usual_precision, refuse_precision
+from foretrain.prediction.scenario import fix_precision, in_usual_precision, refuse_precision
 from foretrain.prediction.spread import (
     KnowledgeClass,
     probability_within_prediction,
@@ -54,7 +54,13 @@ from foretrain.prediction.spread import (
 from foretrain.prediction.stragglers import default_jitter, slowdown
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
-from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of, plan_words, shards_state
+from foretrain.prediction.strategies.strategy import (
+    DATA_PARALLEL,
+    MixedPrecision,
+    layout_of,
+    plan_words,
+    shards_state,
+)
 from foretrain.units import format_bytes
 from foretrain.workloads.graph import Graph, Phase, checkpoint_bytes
 from foretrain.workloads.workload import Workload
@@ -62,7 +68,6 @@ from foretrain.workloads.workload import Workload
 if TYPE_CHECKING:
     from foretrain.prediction.scenario import Evaluation
 
-PLAIN = "ddp"
 _EQUAL = 0.02
 """Configurations this close in time count as equal."""
 _WORTH_SHARDING = 0.05
@@ -154,7 +159,7 @@ class ConfigurationCandidate:
     @property
     def is_plain(self) -> bool:
         """Whether it is plain data parallelism."""
-        return self.strategy == PLAIN
+        return self.strategy == DATA_PARALLEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +177,8 @@ class Candidates:
 class Configured:
     """The configuration chosen on some machines, and how many were compared.
 
-    `candidate` is what it was chosen as in `space`, until it is verified.
+    Until it is verified, `space` is where it was chosen and `candidate` what it was chosen as; a choice of an
+    earlier process has no candidate.
     """
 
     hardware: Hardware
@@ -184,7 +190,7 @@ class Configured:
     @property
     def is_verified(self) -> bool:
         """Whether all of the configuration is as `predict` has it."""
-        return self.candidate is None
+        return self.space is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +233,10 @@ class ConfigurationSpace:
         workload = fix_precision(replace(table.workload, options=lean_options))
         try:
             lean = step_table(workload, table.cost_model, self.limits, table.machines.values(), table.input)
+            # Batches are found out here, because recording them may fail.
+            return replace(self, table=lean) if lean.batches else None
         except InvalidRequest:
             return None
-        return replace(self, table=lean)
 
     def on(self, device: Device) -> ConfigurationSpace:
         """The same space in the usual precision of a device, where precision was not given."""
@@ -343,8 +350,12 @@ def _choose(
 def verify(chosen: Configured) -> Configured:
     """The choice with all that `predict` would report of it; the same object if it has that already."""
     candidate, space, hardware = chosen.candidate, chosen.space, chosen.hardware
-    if candidate is None or space is None:
+    if space is None:
         return chosen
+    if candidate is None:
+        again = configure(space, hardware)
+        assert isinstance(again, Configured), "it was chosen before"
+        return verify(again)
     if candidate.evaluation is None:
         return Configured(hardware, _with_memory(space, hardware, candidate))
     evaluation, table = candidate.evaluation, space.table
@@ -358,7 +369,7 @@ def why_not(space: ConfigurationSpace, hardware: Hardware) -> NoConfiguration:
     """Why no configuration fits on some machines."""
     if not space.shares_out(hardware):
         return NoConfiguration("the batch does not divide evenly over the GPUs")
-    if hardware.devices == 1 and PLAIN not in space.strategies:
+    if hardware.devices == 1 and DATA_PARALLEL not in space.strategies:
         return NoConfiguration("one GPU has no state to shard")
     return NoConfiguration(
         "the model does not fit into GPU memory",
@@ -371,44 +382,86 @@ def candidates(space: ConfigurationSpace, hardware: Hardware) -> Candidates:
     """The configurations that fit, the best first."""
     plain = list(_plain(space, hardware))
     fitting: list[ConfigurationCandidate] = []
-    if PLAIN in space.strategies:
+    if DATA_PARALLEL in space.strategies:
         fitting = [each for each in (_fitting(space, hardware, each) for each in plain) if each]
     best = min((each.training_seconds for each in fitting if each.is_safe), default=math.inf)
     faster = [each for each in plain if each.training_seconds < best * (1 - _WORTH_SHARDING)]
     others: list[tuple[ConfigurationCandidate, ConfigurationSpace]] = []
     for strategy in space.strategies if hardware.devices > 1 else ():
-        if strategy != PLAIN:
+        if strategy != DATA_PARALLEL:
             is_sharded = shards_state(layout_of(strategy, hardware.devices, hardware.devices_per_node))
             stored, batches_of = (space.sharding, faster) if is_sharded else (space, plain)
             others += [(_bound(stored, strategy, each, hardware), stored) for each in batches_of]
-    fitting += _predicted(others, hardware, best)
+    fitting += _predicted(others, hardware, fitting, best)
     return Candidates(_rank(fitting), len(plain) + len(others))
 
 
 def _predicted(
-    bounds: Sequence[tuple[ConfigurationCandidate, ConfigurationSpace]], hardware: Hardware, best: float
-) -> Iterator[ConfigurationCandidate]:
-    """Configurations predicted in full, by their lower bounds, as long as one may be among the best."""
-    most_bytes = _NEAR * capacity_bytes(hardware.device)
-    for bound, space in sorted(bounds, key=lambda each: each[0].training_seconds):
+    bounds: Sequence[tuple[ConfigurationCandidate, ConfigurationSpace]],
+    hardware: Hardware,
+    known: Sequence[ConfigurationCandidate],
+    best: float,
+) -> list[ConfigurationCandidate]:
+    """Configurations predicted in full, by their lower bounds, as long as one may be among the best.
+
+    Whether a step fits takes longer than its time, so it is found out only of those that may be chosen: where
+    they are faster than the best so far, and of the others about as fast in the order of preference, up to
+    the first that is safe.
+    """
+    fitting: dict[int, ConfigurationCandidate] = {}
+    waiting: dict[int, ConfigurationCandidate] = {}
+    ordered = sorted(bounds, key=lambda each: each[0].training_seconds)
+    for place, (bound, space) in enumerate(ordered):
         if bound.training_seconds > best * (1 + _EQUAL):
-            return
-        evaluation = _evaluate(space.table, hardware, bound) if bound.memory_bytes <= most_bytes else None
-        if evaluation is None or not evaluation.memory.fits:
+            break
+        timed = _timed(space, hardware, bound)
+        if timed is None:
             continue
-        steps = space.steps_at(bound.global_batch).quantiles.p50
-        candidate = replace(
-            bound,
-            seconds=evaluation.seconds,
-            training_seconds=steps * evaluation.seconds,
-            memory_bytes=evaluation.memory.bytes,
-            out_of_memory=_chance(
-                evaluation.memory, partial(getattr, evaluation, "out_of_memory_probability")
-            ),
-            evaluation=evaluation,
-        )
-        best = min(best, candidate.training_seconds) if candidate.is_safe else best
-        yield candidate
+        if timed.training_seconds >= best:
+            waiting[place] = timed
+        elif (candidate := _if_it_fits(timed)) is not None:
+            fitting[place] = candidate
+            best = timed.training_seconds if candidate.is_safe else best
+    limit = best * (1 + _EQUAL)
+    equal = [(-1, each) for each in known if each.is_safe]
+    equal += (fitting | waiting).items()
+    for place, each in sorted(equal, key=lambda item: (_preference(item[1]), item[0])):
+        if each.training_seconds > limit:
+            continue
+        candidate = _if_it_fits(each) if place in waiting else each
+        if candidate is not None:
+            fitting |= {place: candidate} if place in waiting else {}
+            if candidate.is_safe:
+                break
+    return [fitting[place] for place in sorted(fitting)]
+
+
+def _timed(
+    space: ConfigurationSpace, hardware: Hardware, bound: ConfigurationCandidate
+) -> ConfigurationCandidate | None:
+    """The time of a configuration; None where it cannot be laid out or its tensors alone do not fit."""
+    if bound.memory_bytes > _NEAR * capacity_bytes(hardware.device):
+        return None
+    evaluation = _evaluate(space.table, hardware, bound)
+    if evaluation is None:
+        return None
+    steps = space.steps_at(bound.global_batch).quantiles.p50
+    return replace(
+        bound,
+        seconds=evaluation.seconds,
+        training_seconds=steps * evaluation.seconds,
+        evaluation=evaluation,
+    )
+
+
+def _if_it_fits(timed: ConfigurationCandidate) -> ConfigurationCandidate | None:
+    """A configuration with its simulated memory; None if it does not fit."""
+    evaluation = timed.evaluation
+    assert evaluation is not None, "it was predicted in full"
+    if not evaluation.memory.fits:
+        return None
+    chance = _chance(evaluation.memory, partial(getattr, evaluation, "out_of_memory_probability"))
+    return replace(timed, memory_bytes=evaluation.memory.bytes, out_of_memory=chance)
 
 
 def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[ConfigurationCandidate]:
@@ -420,7 +473,7 @@ def _plain(space: ConfigurationSpace, hardware: Hardware) -> Iterator[Configurat
             continue
         seconds = space.table.replica(batch, hardware.device).seconds([group], np.array(rounds))[0]
         for micro_batches, computing in zip(rounds, seconds.tolist(), strict=True):
-            yield _candidate(space, PLAIN, batch, micro_batches, hardware, computing)
+            yield _candidate(space, DATA_PARALLEL, batch, micro_batches, hardware, computing)
 
 
 def _bound(
@@ -498,9 +551,14 @@ def _rank(fitting: Sequence[ConfigurationCandidate]) -> tuple[ConfigurationCandi
         return (*_rank([each for each in fitting if each.is_safe]), *_rank(risky))
     limit = min(each.training_seconds for each in fitting) * (1 + _EQUAL)
     equal = [each for each in fitting if each.training_seconds <= limit]
-    equal.sort(key=lambda each: (each.global_batch, not each.is_plain, -each.micro_batch))
+    equal.sort(key=_preference)
     slower = (each for each in fitting if each.training_seconds > limit)
     return (*equal, *sorted(slower, key=lambda each: each.training_seconds))
+
+
+def _preference(of: ConfigurationCandidate) -> tuple[int, bool, int]:
+    """The order of configurations that are about as fast."""
+    return of.global_batch, not of.is_plain, -of.micro_batch
 
 
 def _estimate(
@@ -546,16 +604,17 @@ def _with_memory(
 
 
 def _evaluate(table: StepTable, hardware: Hardware, candidate: ConfigurationCandidate) -> Evaluation | None:
-    """The full prediction; None if it cannot be laid out."""
+    """The full prediction; None if it cannot be laid out or its tensors alone do not fit."""
     from foretrain.prediction.options import Parallelism
-    from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
+    from foretrain.prediction.scenario import StepConfiguration, evaluate, may_fit, step_context
 
     parallelism = Parallelism(links=hardware.links, network=hardware.network)
     context = step_context(table.workload, hardware, parallelism, table.cost_model, table.input)
     layout = layout_of(candidate.strategy, hardware.devices, hardware.devices_per_node)
     batch = candidate.micro_batch * candidate.micro_batches
+    configuration = StepConfiguration(layout, batch, candidate.micro_batches)
     try:
-        return evaluate(context, StepConfiguration(layout, batch, candidate.micro_batches))
+        return evaluate(context, configuration) if may_fit(context, configuration) else None
     except ForetrainError:
         return None
 

@@ -20,7 +20,7 @@ from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import communicator_bytes
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import as_stored, in_usual_precision
+from foretrain.prediction.scenario import as_stored, in_usual_precision
 from foretrain.prediction.search.sketch import (
     Reduction,
     ReplicaStep,
@@ -29,10 +29,9 @@ from foretrain.prediction.search.sketch import (
     replica_step,
 )
 from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
-from foretrain.prediction.strategies.layout import DATA_PARALLEL
 from foretrain.prediction.strategies.program import Bucket
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
-from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
+from foretrain.prediction.strategies.strategy import DATA_PARALLEL, MixedPrecision, layout_of
 from foretrain.workloads.graph import Graph, checkpoint_bytes
 from foretrain.workloads.workload import BATCHES, Workload, graph_at
 
@@ -44,15 +43,32 @@ _WINDOW = 8
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """Steps of one workload at the micro-batches in `batches`, on the machines it was made for."""
+    """Steps of one workload at the micro-batches in `batches`, on the machines it was made for.
+
+    `compared`, if given, are the micro-batches and their memory; else they are found out at first use.
+    """
 
     workload: Workload
     cost_model: CostModel
     input: InputOptions
     machines: Mapping[str, Hardware]
-    batches: tuple[int, ...]
+    limits: BatchLimits
     graph: Callable[[int], Graph]
-    memory: DeviceMemory
+    compared: tuple[tuple[int, ...], DeviceMemory] | None = None
+
+    @cached_property
+    def _compared(self) -> tuple[tuple[int, ...], DeviceMemory]:
+        return self.compared or _batches(self.graph, self.limits, list(self.machines.values()))
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The micro-batches that are compared."""
+        return self._compared[0]
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """Their memory on any device."""
+        return self._compared[1]
 
     def replica(self, batch: int, on: Device) -> ReplicaStep:
         """The step of one device."""
@@ -136,7 +152,7 @@ def _with_workload(table: StepTable, workload: Workload) -> StepTable:
         return table
     graph = cache(partial(graph_at, workload))
     memory = DeviceMemory(graph, table.memory.reference, table.memory.smallest)
-    return replace(table, workload=workload, graph=graph, memory=memory)
+    return replace(table, workload=workload, graph=graph, compared=(table.batches, memory))
 
 
 def step_table(
@@ -151,8 +167,7 @@ def step_table(
     largest = max(_devices(by_name.values()).values(), key=capacity_bytes)
     workload = in_usual_precision(workload, (largest,))
     graph = cache(partial(graph_at, workload))
-    batches, memory = _batches(graph, limits, list(by_name.values()))
-    return StepTable(workload, cost_model, input_options, by_name, batches, graph, memory)
+    return StepTable(workload, cost_model, input_options, by_name, limits, graph)
 
 
 def network_on(hardware: Hardware) -> Network:

@@ -38,7 +38,15 @@ from foretrain.planning.machines import (
 )
 from foretrain.planning.options import Limits, OwningOptions
 from foretrain.planning.selection import Selection, numbers, reasons, select
-from foretrain.planning.table import JobConditions, PlanTable, evaluate, plan_table, search_layouts, verify
+from foretrain.planning.table import (
+    ChoicesByShape,
+    JobConditions,
+    PlanTable,
+    evaluate,
+    plan_table,
+    search_layouts,
+    verify,
+)
 from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.operators.pricing import DEFAULT
@@ -126,8 +134,10 @@ def plan(request: PlanProblem, progress: Progress = lambda _: None) -> Frontier 
     progress("recording the step")
     space = _space(request, machines, length)
     conditions = JobConditions(request.options, request.length.samples)
-    table = evaluate(space, machines, conditions, progress)
-    verified = _select_and_verify(request, space, table, conditions, progress)
+    chosen = ChoicesByShape(space, machines)
+    table = evaluate(chosen, machines, conditions, progress)
+    verified = _select_and_verify(request, chosen, table, conditions, progress)
+    chosen.keep()
     if verified.selection is None and request.may_search_layouts:
         assert request.batches.global_batch is not None, "layouts are searched at one global batch"
         layouts = search_layouts(
@@ -136,7 +146,7 @@ def plan(request: PlanProblem, progress: Progress = lambda _: None) -> Frontier 
         table = plan_table(machines, layouts, conditions)
         table = replace(table, considered=verified.table.considered)
         shortfalls = verified.table.excluded
-        verified = _select_and_verify(request, space, table, conditions, progress)
+        verified = _select_and_verify(request, chosen, table, conditions, progress)
         if verified.selection is None:
             return _nothing_fits(request, shortfalls, (*unplanned, *verified.table.excluded))
     excluded = (*unplanned, *verified.table.excluded)
@@ -177,7 +187,7 @@ def _space(request: PlanProblem, machines: Iterable[Machines], length: Length) -
 
 def _select_and_verify(
     request: PlanProblem,
-    space: ConfigurationSpace,
+    chosen: ChoicesByShape,
     table: PlanTable,
     conditions: JobConditions,
     progress: Progress,
@@ -197,11 +207,11 @@ def _select_and_verify(
             request.limits,
         )
         progress("verifying the front")
-        verified = verify(table, selection.named, conditions)
+        verified = verify(table, selection.named, conditions, chosen)
         if verified is table:
             plans = _plans(table, selection)
-            two_phases = _two_phases(request, space, table, plans)
-            verified = verify(table, _phases(plans, two_phases), conditions)
+            two_phases = _two_phases(request, chosen.space, table, plans)
+            verified = verify(table, _phases(plans, two_phases), conditions, chosen)
             if verified is table:
                 return _Verified(table, selection, plans, two_phases)
         table = verified
@@ -306,18 +316,10 @@ def _stream(request: PlanProblem, reported: Plan, job: Job) -> tuple[JobStream |
     owning = request.owning
     if owning.jobs_per_year is None:
         return None, ()
-    from foretrain.planning.rent_or_buy import JobStreamRequest, rent_or_buy_for_jobs
+    from foretrain.planning.rent_or_buy import rent_or_buy_for_jobs
 
-    stream = JobStreamRequest(
-        hardware=reported.hardware,
-        job_seconds=job.seconds,
-        jobs_per_year=owning.jobs_per_year,
-        rent_usd_per_hour=reported.usd_per_hour,
-        price_usd=owning.buy_price,
-        usd_per_kwh=owning.usd_per_kwh,
-    )
     try:
-        return rent_or_buy_for_jobs(stream), ()
+        return rent_or_buy_for_jobs(owning, reported.hardware, job.seconds, reported.usd_per_hour), ()
     except MissingData as error:
         return None, (f"renting is not compared with buying: {error} (`buy_price`)",)
 

@@ -20,9 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from foretrain.convergence.curves import Floats
 from foretrain.errors import InvalidRequest
-from foretrain.estimates import Quantiles
+from foretrain.estimates import Quantiles, probability_within
 from foretrain.planning.options import Limits
-from foretrain.probability import probability_within
 
 _NEXT = 2
 """Plans after the choice that are named."""

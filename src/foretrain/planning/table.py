@@ -17,9 +17,13 @@ that loses no plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from typing import Any
 
+from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.hardware import Hardware
@@ -29,17 +33,21 @@ from foretrain.jobs.configurations import (
     ConfigurationSpace,
     Configured,
     NoConfiguration,
+    RunConfiguration,
     best_layout,
     configuration_of,
     configure,
 )
 from foretrain.jobs.configurations import verify as verify_configuration
 from foretrain.jobs.job import Job, JobTime, Steps, bill_job, evaluate_each_epoch, job_time
+from foretrain.jobs.length import KnownLength
 from foretrain.jobs.options import JobOptions
+from foretrain.persisted import Malformed, restore
 from foretrain.planning.frontier import SEVERAL, Plan
 from foretrain.planning.machines import Excluded, Machines, Shape
-from foretrain.prediction.resolving import in_usual_precision
-from foretrain.prediction.scenario import model_flop, peak_of
+from foretrain.prediction.kept import keep_result, kept_file, read_result
+from foretrain.prediction.scenario import in_usual_precision, model_flop, peak_of
+from foretrain.prediction.search.search import step_content
 from foretrain.units import HOUR
 from foretrain.workloads.graph import Graph, state_bytes
 from foretrain.workloads.workload import Workload
@@ -129,6 +137,89 @@ def _bounds(
 Choices = Mapping[Shape, Configured | NoConfiguration]
 
 
+class ChoicesByShape:
+    """The choices of a plan, kept on disk: they depend on neither limits nor prices.
+
+    A plan of the same job on the same machines finds them there, verified where they were verified before.
+    """
+
+    def __init__(self, space: ConfigurationSpace, machines: Sequence[Machines]) -> None:
+        self.space = space
+        self.shapes = {each.shape: each.hardware for each in machines}
+        self._file = _kept_file(space, self.shapes)
+        kept = None if self._file is None else read_result(self._file)
+        kept = kept if isinstance(kept, dict) else {}
+        self._kept = {kind: kept[kind] if isinstance(kept.get(kind), dict) else {} for kind in _KINDS}
+        self._is_new = False
+
+    def choose(self, shape: Shape) -> Configured | NoConfiguration:
+        """The configuration chosen on machines of a shape."""
+        kept = self._kept[_CHOSEN].get(_name(shape))
+        if kept is not None:
+            with suppress(Malformed, KeyError, TypeError):
+                return self._restore(shape, kept)
+        try:
+            choice = configure(self.space, self.shapes[shape])
+        except MissingData as error:  # e.g. the device does not have the precision
+            choice = NoConfiguration(str(error))
+        self._add(_CHOSEN, shape, choice)
+        return choice
+
+    def verify(self, shape: Shape, chosen: Configured) -> Configured:
+        """A choice with all that `predict` would report of it."""
+        kept = self._kept[_VERIFIED].get(_name(shape))
+        if kept is not None:
+            with suppress(Malformed, KeyError, TypeError):
+                return Configured(chosen.hardware, self._configuration(kept))
+        verified = verify_configuration(chosen)
+        self._add(_VERIFIED, shape, verified)
+        return verified
+
+    def keep(self) -> None:
+        """Write what was added."""
+        if self._is_new and self._file is not None:
+            keep_result(self._file, self._kept)
+        self._is_new = False
+
+    def _restore(self, shape: Shape, plain: Any) -> Configured | NoConfiguration:
+        if "reason" in plain:
+            return restore(NoConfiguration, plain)
+        return Configured(
+            self.shapes[shape], self._configuration(plain), space=self.space, compared=plain["compared"]
+        )
+
+    def _configuration(self, plain: Any) -> RunConfiguration:
+        restored = restore(RunConfiguration, plain["configuration"])
+        return replace(restored, job_steps=self.space.steps_at(restored.global_batch))
+
+    def _add(self, kind: str, shape: Shape, choice: Configured | NoConfiguration) -> None:
+        plain: Any = choice
+        if isinstance(choice, Configured):
+            plain = {"configuration": choice.configuration, "compared": choice.compared}
+        self._kept[kind][_name(shape)] = encode(plain)
+        self._is_new = True
+
+
+_CHOSEN, _VERIFIED = _KINDS = ("chosen", "verified")
+
+
+def _name(shape: Shape) -> str:
+    return f"{shape.device} {shape.devices_per_node} {shape.nodes} {shape.node}"
+
+
+def _kept_file(space: ConfigurationSpace, shapes: Mapping[Shape, Hardware]) -> Path | None:
+    """Where the choices are kept; None where what they depend on cannot be written down."""
+    table = space.table
+    content = step_content(table.workload, table.cost_model)
+    if content is None or not isinstance(space.length, KnownLength):
+        return None
+    devices = {hardware.device.id: hardware.device for hardware in shapes.values()}
+    nodes = {hardware.node.id: hardware.node for hardware in shapes.values() if hardware.node is not None}
+    joined = [(shape, hardware.links, hardware.network) for shape, hardware in shapes.items()]
+    of_job = (table.input, space.limits, space.strategies, space.length, space.layouts_of is not None)
+    return kept_file("plans", content, joined, devices, nodes, *of_job)
+
+
 @dataclass(frozen=True, slots=True)
 class JobConditions:
     """How the job is run, and the samples of its epochs: what turns a configuration into a job."""
@@ -189,20 +280,16 @@ class PlanTable:
 
 
 def evaluate(
-    space: ConfigurationSpace,
+    chosen: ChoicesByShape,
     machines: Sequence[Machines],
     conditions: JobConditions,
     progress: Callable[[str], None],
 ) -> PlanTable:
     """The job on all machines, in the best configuration of each."""
-    shapes = {each.shape: each.hardware for each in machines}
     choices: dict[Shape, Configured | NoConfiguration] = {}
-    for number, (shape, hardware) in enumerate(shapes.items(), start=1):
-        progress(f"pricing {hardware.device.id} ({number} of {len(shapes)})")
-        try:
-            choices[shape] = configure(space, hardware)
-        except MissingData as error:  # e.g. the device does not have the precision
-            choices[shape] = NoConfiguration(str(error))
+    for number, (shape, hardware) in enumerate(chosen.shapes.items(), start=1):
+        progress(f"pricing {hardware.device.id} ({number} of {len(chosen.shapes)})")
+        choices[shape] = chosen.choose(shape)
     return plan_table(machines, choices, conditions)
 
 
@@ -217,7 +304,9 @@ def plan_table(machines: Sequence[Machines], choices: Choices, conditions: JobCo
     )
 
 
-def verify(table: PlanTable, indices: Collection[int], conditions: JobConditions) -> PlanTable:
+def verify(
+    table: PlanTable, indices: Collection[int], conditions: JobConditions, chosen: ChoicesByShape
+) -> PlanTable:
     """The table with these rows verified; the same object if they all are."""
     unverified = {
         table.rows[index].machines.shape: table.rows[index].chosen
@@ -226,7 +315,7 @@ def verify(table: PlanTable, indices: Collection[int], conditions: JobConditions
     }
     if not unverified:
         return table
-    verified = {shape: verify_configuration(chosen) for shape, chosen in unverified.items()}
+    verified = {shape: chosen.verify(shape, choice) for shape, choice in unverified.items()}
     again = [row.machines for row in table.rows if row.machines.shape in verified]
     changed = plan_table(again, verified, conditions)
     by_name = {row.machines.hardware.name: row for row in changed.rows}

@@ -19,7 +19,7 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.estimates import Estimate, Part
+from foretrain.estimates import Z90, Estimate, Part
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import frameworks
 from foretrain.prediction.operators import mixed_precision
@@ -30,17 +30,20 @@ from foretrain.prediction.operators.host import (
     steady_step,
     synchronise_step,
 )
-from foretrain.prediction.operators.listing import KINDS, PHASES, Floats, Listing, listing_of
 from foretrain.prediction.operators.pricing import (
     DEFAULT,
+    KINDS,
+    PHASES,
     Confidence,
+    Floats,
     Knowledge,
+    Listing,
     OperatorModel,
     PricedOps,
+    listing_of,
     operator_models,
     price_all,
 )
-from foretrain.probability import Z90
 from foretrain.workloads.graph import Graph, Phase, once_per_graph
 from foretrain.workloads.ops import Kind
 

@@ -17,8 +17,7 @@ from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError
 from foretrain.estimates import Estimate
 from foretrain.facts.devices import Device
-from foretrain.prediction.advice.bottleneck import Bottleneck, bottleneck
-from foretrain.prediction.advice.changes import Advice, advice
+from foretrain.prediction.advice.bottleneck import Advice, Bottleneck, advice, bottleneck
 from foretrain.prediction.advice.scaling_curve import ResizedStep, ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
@@ -41,8 +40,9 @@ from foretrain.prediction.memory.estimate import (
 )
 from foretrain.prediction.operators.pricing import Knowledge, only_precision
 from foretrain.prediction.options import Parallelism
-from foretrain.prediction.resolving import PRECISION, WEIGHTS
 from foretrain.prediction.scenario import (
+    PRECISION,
+    WEIGHTS,
     Evaluation,
     Scenario,
     StepConfiguration,

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foretrain.estimates import Quantiles
-from foretrain.probability import Z90
+from foretrain.estimates import Z90, Quantiles
 from foretrain.scheduling.accounting import (
     JobOutcome,
     JobStatus,
@@ -25,8 +24,19 @@ from foretrain.scheduling.accounting import (
     decision_times,
     outcome_of_completed,
 )
-from foretrain.scheduling.decision import Decision, NodeLoad, goes_on, nodes_by_job, place_loads
-from foretrain.scheduling.loop import Backend, Event, EventKind, LoopTurn, Policy, drive
+from foretrain.scheduling.loop import (
+    Backend,
+    Decision,
+    Event,
+    EventKind,
+    LoopTurn,
+    NodeLoad,
+    Policy,
+    drive,
+    goes_on,
+    nodes_by_job,
+    place_loads,
+)
 from foretrain.scheduling.problem import Configuration, Market, Problem, SubmittedJob, runnable
 from foretrain.scheduling.state import MONTH, JobState, NodeState, Running, State, month_of
 from foretrain.units import DAY, HOUR

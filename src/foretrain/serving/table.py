@@ -78,7 +78,7 @@ _VERBS = (
     VerbEntry(
         "plan", "planning", "PlanRequest",
         "Find the best machines to rent for a job.",
-        {"planning.frontier.Frontier": Shown("plan.plan_page", report="plan_report.plan_report")},
+        {"planning.frontier.Frontier": Shown("plan.plan_page", "plan_report.plan_report", "plan.plan_chart")},
     ),
     VerbEntry(
         "size", "planning", "SizeRequest",
@@ -195,7 +195,7 @@ _VERBS = (
     VerbEntry(
         "add_device", "listing", "AddDeviceRequest",
         "Check a device file of your own and keep it.",
-        {"facts.own_devices.OwnDevice": Shown("facts.own_device_page")},
+        {"facts.own_facts.OwnDevice": Shown("facts.own_device_page")},
         words="devices add",
     ),
     VerbEntry(
@@ -230,7 +230,7 @@ _VERBS = (
     VerbEntry(
         "add_offers", "listing", "AddOffersRequest",
         "Check a file of your own prices and keep them.",
-        {"facts.own_offers.OwnOffers": Shown("facts.own_offers_page")},
+        {"facts.own_facts.OwnOffers": Shown("facts.own_offers_page")},
         words="offers add",
     ),
     VerbEntry(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from foretrain.errors import InvalidData, MissingData
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 
 class LearnerSuite(ABC):

@@ -10,8 +10,14 @@ import numpy as np
 
 from foretrain.facts.devices import Device, device
 from foretrain.facts.sheets import Sheet
-from foretrain.prediction.operators.listing import Floats, WorkTable, roofline_seconds, table
-from foretrain.prediction.operators.pricing import OperatorModel, price
+from foretrain.prediction.operators.pricing import (
+    Floats,
+    OperatorModel,
+    WorkTable,
+    price,
+    roofline_seconds,
+    table,
+)
 from foretrain.testing.works import Row, empty_work, growing_works
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind, Op

@@ -12,11 +12,11 @@ import numpy as np
 
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import CallTimes
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.step.compose import compose
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
 from foretrain.prediction.strategies.strategy import (
+    Layout,
     Shards,
     Strategy,
     active_strategies,

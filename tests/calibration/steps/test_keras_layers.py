@@ -14,7 +14,7 @@ from calibration.steps import keras_layers
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import streaming
 from foretrain.prediction.operators.convolution import ConvolutionModel
-from foretrain.prediction.operators.listing import table
+from foretrain.prediction.operators.pricing import table
 from foretrain.workloads.ops import Direction
 
 

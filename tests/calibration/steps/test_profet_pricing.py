@@ -10,7 +10,7 @@ from calibration.steps.profet_pricing import HeldOutConvolutionModel, models_wit
 
 from foretrain.facts.devices import device
 from foretrain.prediction.operators.convolution import ConvolutionModel, least_seconds, lower
-from foretrain.prediction.operators.listing import table
+from foretrain.prediction.operators.pricing import table
 from foretrain.workloads.ops import Direction, Kind
 
 _WORKS = table(

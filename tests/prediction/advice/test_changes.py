@@ -8,7 +8,7 @@ import pytest
 from tests.support.scenarios import NO_INPUT, context_on
 from tests.support.step_models import FixedSteps
 
-from foretrain.prediction.advice.changes import MIN_GAIN, Advice, advice
+from foretrain.prediction.advice.bottleneck import MIN_GAIN, Advice, advice
 from foretrain.prediction.advice.scaling_curve import ResizedStep
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.host import HostModel

@@ -11,8 +11,7 @@ from tests.support.smaller_devices import with_memory
 
 from foretrain.answers import Infeasible
 from foretrain.facts.hardware import hardware
-from foretrain.prediction.advice.bottleneck import Limit
-from foretrain.prediction.advice.changes import fast_link
+from foretrain.prediction.advice.bottleneck import Limit, fast_link
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.options import InputOptions
 from foretrain.prediction.predict import predict

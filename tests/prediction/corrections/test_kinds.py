@@ -9,7 +9,7 @@ from tests.support.scenarios import predicted, workload
 
 from foretrain.learning.user_calibration.catalogue import forget, keep_profile
 from foretrain.prediction.answer import Prediction
-from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel, corrections_by
+from foretrain.prediction.corrections.apply import KindTimes, ProfiledModel, corrections_by
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind

@@ -18,7 +18,7 @@ from foretrain.prediction.operators.attention import (
     attention_seconds,
     calibration,
 )
-from foretrain.prediction.operators.listing import roofline_seconds, table
+from foretrain.prediction.operators.pricing import roofline_seconds, table
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Work
 
 COMMON = AttentionConstants(start_cycles=0.0, least_split=1e30, uneven=1.0)

@@ -25,8 +25,8 @@ from foretrain.prediction.operators.convolution import (
     on_lanes_seconds,
     share_by_rate,
 )
-from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.matrix import tf32_reach
+from foretrain.prediction.operators.pricing import table
 from foretrain.workloads.ops import Direction, Work
 
 GPUS = tuple(item for item in devices().values() if item.is_gpu)

@@ -23,8 +23,7 @@ from foretrain.prediction.operators.cpu import (
     nearest_family,
     terms,
 )
-from foretrain.prediction.operators.listing import table
-from foretrain.prediction.operators.pricing import Knowledge, operator_models
+from foretrain.prediction.operators.pricing import Knowledge, operator_models, table
 from foretrain.workloads.ops import Direction, Kind, Work
 
 

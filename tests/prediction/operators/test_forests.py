@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from calibration.boosted_trees import from_lightgbm
 
-from foretrain.prediction.operators.forests import Forest, ForestFile, load_forest
+from foretrain.facts.calibrations import Forest, ForestFile, load_forest
 
 STUMP = {
     "split_feature": 1,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from foretrain.facts.devices import device
-from foretrain.prediction.operators.listing import WorkTable
 from foretrain.prediction.operators.matrix import MatrixModel
+from foretrain.prediction.operators.pricing import WorkTable
 from foretrain.prediction.operators.streaming import without_transposes
 from foretrain.testing.works import product
 from foretrain.workloads.ops import Direction, Kind, Work

@@ -9,7 +9,7 @@ import pytest
 
 from foretrain.facts.devices import device
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.operators.listing import (
+from foretrain.prediction.operators.pricing import (
     KINDS,
     PHASES,
     Listing,
@@ -17,8 +17,10 @@ from foretrain.prediction.operators.listing import (
     concatenate,
     kernel_class,
     listing_of,
+    operator_models,
+    price,
+    price_all,
 )
-from foretrain.prediction.operators.pricing import operator_models, price, price_all
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import WorkloadRequest

@@ -17,7 +17,6 @@ from tests.support.plain_devices import doubled, plain_device
 from foretrain.facts.devices import Device, device, devices, with_watts
 from foretrain.facts.sheets import data_root
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.listing import roofline_seconds, table
 from foretrain.prediction.operators.matrix import (
     TILES,
     MatrixModel,
@@ -34,7 +33,7 @@ from foretrain.prediction.operators.matrix import (
     tf32_reach,
     unit_of,
 )
-from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge, roofline_seconds, table
 from foretrain.workloads.ops import Direction, Kind, Work
 
 ONE_TILE = tuple(1.0 if tile == (128, 128) else 1e-6 for tile in TILES)

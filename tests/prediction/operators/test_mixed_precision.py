@@ -7,7 +7,6 @@ import pytest
 
 from foretrain.facts.devices import device
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.operators.listing import listing_of
 from foretrain.prediction.operators.matrix import headroom
 from foretrain.prediction.operators.mixed_precision import (
     calibration,
@@ -18,7 +17,7 @@ from foretrain.prediction.operators.mixed_precision import (
     step_weight,
     sustained_share,
 )
-from foretrain.prediction.operators.pricing import Knowledge, PricedOps, operator_models, price
+from foretrain.prediction.operators.pricing import Knowledge, PricedOps, listing_of, operator_models, price
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.options import WorkloadRequest

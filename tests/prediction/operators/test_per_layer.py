@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device
-from foretrain.prediction.operators.listing import roofline_seconds, table
 from foretrain.prediction.operators.per_layer import (
     ROWS,
     LayerCalibration,
@@ -24,7 +23,7 @@ from foretrain.prediction.operators.per_layer import (
     complexity,
     layer_seconds,
 )
-from foretrain.prediction.operators.pricing import Knowledge, operator_models
+from foretrain.prediction.operators.pricing import Knowledge, operator_models, roofline_seconds, table
 from foretrain.workloads.ops import Direction, Kind, Work
 
 T4, V100, V100_SXM, H100 = (device(name) for name in ("t4", "v100-pcie-32gb", "v100-sxm2-16gb", "h100-sxm"))

@@ -13,9 +13,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.calibrations import forget_constants
 from foretrain.facts.devices import device
 from foretrain.prediction.operators import attention, convolution, matrix, pricing
-from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.matrix import MatrixModel
-from foretrain.prediction.operators.pricing import OperatorModel, RooflineModel
+from foretrain.prediction.operators.pricing import OperatorModel, RooflineModel, table
 from foretrain.registry import DuplicateName
 from foretrain.workloads.ops import Kind
 

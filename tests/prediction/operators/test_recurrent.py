@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretrain.facts.devices import Device, device, devices
-from foretrain.prediction.operators.listing import roofline_seconds, table
+from foretrain.prediction.operators.pricing import roofline_seconds, table
 from foretrain.prediction.operators.recurrent import (
     RecurrentConstants,
     RecurrentModel,

@@ -14,8 +14,7 @@ from tests.support.plain_devices import doubled, plain_device
 from foretrain.errors import MissingData
 from foretrain.facts.devices import Device, device, devices
 from foretrain.facts.sheets import data_root, read_toml
-from foretrain.prediction.operators.listing import roofline_seconds, table
-from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge, roofline_seconds, table
 from foretrain.prediction.operators.streaming import (
     BANDWIDTHS,
     GROUPS,

@@ -21,8 +21,7 @@ from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepCon
 from foretrain.prediction.search.search import RETURNED, Ranking, search
 from foretrain.prediction.search.sketch import AFTER, BEFORE, block_costs, blocks_of, sketch
 from foretrain.prediction.step.parallel import parallel_step
-from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.prediction.strategies.strategy import Layout, layout_of
 from foretrain.workloads.executed import ExecutedGraph
 
 

@@ -18,9 +18,8 @@ from foretrain.prediction.step.parallel import (
     parallel_step,
     with_launched_exchanges,
 )
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, parameter_bytes
-from foretrain.prediction.strategies.strategy import divide_step, layout_of
+from foretrain.prediction.strategies.strategy import Layout, divide_step, layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Phase
 

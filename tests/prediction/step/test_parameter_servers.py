@@ -11,9 +11,8 @@ from foretrain.prediction.collectives.costs import Collective, Group, Verb, coll
 from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.step.parallel import ParallelStep, parallel_step
 from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_step
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import optimizer_start, parameter_bytes
-from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.prediction.strategies.strategy import Layout, layout_of
 from foretrain.workloads.executed import ExecutedGraph
 
 ON = "t4:1x4"

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.strategies.layout import Layout, ServerPlan
 from foretrain.prediction.strategies.parameter_server import server_plan
-from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.prediction.strategies.strategy import Layout, ServerPlan, layout_of
 
 SEQUENCE = {"sequence_parallel": True, "assumes_sequence_parallel": True}
 """Megatron's default with tensor parallelism."""

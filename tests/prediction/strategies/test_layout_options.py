@@ -9,9 +9,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.memory.estimate import memory_options
 from foretrain.prediction.memory.lifetimes import tensor_lifetimes
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, Exchange, MemoryOptions, Program
-from foretrain.prediction.strategies.strategy import layout_of, replication
+from foretrain.prediction.strategies.strategy import Layout, layout_of, replication
 from foretrain.prediction.strategies.tensor import TensorParallel
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.options import ResolvedOptions

@@ -9,7 +9,6 @@ import pytest
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.stragglers import Distribution, WorkerTimes
-from foretrain.prediction.strategies.layout import Variant
 from foretrain.prediction.strategies.parameter_server import (
     Server,
     closed_network_rate,
@@ -17,6 +16,7 @@ from foretrain.prediction.strategies.parameter_server import (
     server_on_link,
     synchronous_seconds,
 )
+from foretrain.prediction.strategies.strategy import Variant
 
 EXPONENTIAL = WorkerTimes(2.0, 1.0, Distribution.SHIFTED_EXPONENTIAL)
 SHIFTED = WorkerTimes(2.0, 0.5, Distribution.SHIFTED_EXPONENTIAL)

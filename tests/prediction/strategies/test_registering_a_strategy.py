@@ -19,9 +19,8 @@ from foretrain.planning.launch_files import launch_file
 from foretrain.planning.launch_files._base import LaunchPlan
 from foretrain.planning.plan import PlanProblem
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.options import strategy_help
-from foretrain.prediction.strategies.layout import Layout, whole_number
 from foretrain.prediction.strategies.program import (
     Axis,
     Exchange,
@@ -32,12 +31,14 @@ from foretrain.prediction.strategies.program import (
 )
 from foretrain.prediction.strategies.strategy import (
     ExchangeSeconds,
+    Layout,
     Strategy,
     forms,
     layout_of,
     plan_words,
     register_strategy,
     strategies,
+    whole_number,
 )
 from foretrain.registry import DuplicateName
 from foretrain.testing import RegisteredStrategySuite

@@ -132,3 +132,10 @@ def test_a_long_table_may_be_broken_between_rows() -> None:
 
     assert "short" not in classes(40)
     assert "short" in classes(24)
+
+
+def test_code_in_a_sentence_is_set_as_code_and_stays_text() -> None:
+    page = Page.of("t", [Sentence("run `foretrain offers --refresh <now>` or give --network")])
+    text = document(page, "k", "c", "")
+    assert "run <code>foretrain offers --refresh &lt;now&gt;</code> or give" in text
+    assert '<span class="keep">--network</span>' in text

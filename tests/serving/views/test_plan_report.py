@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import date, timedelta
 
 import pytest
 from tests.support.frontiers import example
 
-from foretrain.planning.frontier import Frontier
+from foretrain.planning.frontier import Exclusion, Frontier
 from foretrain.planning.selection import Reason, Verdict
 from foretrain.serving.rendering.html import document
-from foretrain.serving.views import report_of
+from foretrain.serving.views import page_of, report_of
+from foretrain.serving.views import plan_report as views
+from foretrain.serving.views.blocks import Sentence
 from foretrain.serving.views.plan import why_lost
 from foretrain.units import HOUR, format_duration, format_money
 
@@ -24,6 +27,10 @@ def limited() -> Frontier:
 
 def plan_report(frontier: Frontier, command: str = "", made_on: str = "") -> str:
     return document(report_of(frontier), "foretrain plan", command, made_on)
+
+
+def plan_page_of_day(frontier: Frontier, today: date) -> str:
+    return text_of(document(views.plan_report(frontier, today), "foretrain plan"))
 
 
 def text_of(report: str) -> str:
@@ -42,7 +49,7 @@ def test_the_sections_in_order() -> None:
         "More or fewer GPUs",
         "Rent or buy",
         "What lost",
-        "Excluded",
+        "Excluded and limited",
         "Notes",
         "Sources",
     ]
@@ -62,6 +69,29 @@ def test_the_answer_comes_first() -> None:
         "the deadline of 1h 00m and the budget of $30.00 with over 99 % probability",
     ):
         assert expected in answer
+
+
+def test_the_report_names_the_rule_of_the_choice_and_the_next_ones_as_the_page_does() -> None:
+    frontier = replace(example(deadline_seconds=HOUR), next_best=(3,))
+    sentences = [block.text for block in page_of(frontier).blocks if isinstance(block, Sentence)]
+    (rule,) = [text for text in sentences if text.startswith("It is the cheapest plan within the deadline; ")]
+    assert rule in text_of(plan_report(frontier)).split("The choice")[0]
+
+
+def test_the_report_warns_of_old_prices_from_thirty_days() -> None:
+    frontier = example()
+    as_of = date.fromisoformat(frontier.plans[frontier.reported].offer.as_of)
+    fresh, old = (plan_page_of_day(frontier, as_of + timedelta(days=days)) for days in (29, 30))
+    assert "Prices are as of" not in fresh
+    assert f"Prices are as of {as_of}, 30 days ago or more" in old
+
+
+def test_a_price_of_a_known_year_alone_is_old_from_the_next_year() -> None:
+    frontier = example()
+    plans = tuple(replace(plan, offer=replace(plan.offer, as_of="2019")) for plan in frontier.plans)
+    dated = replace(frontier, plans=plans)
+    assert "Prices are as of" not in plan_page_of_day(dated, date(2019, 12, 31))
+    assert "Prices are as of 2019" in plan_page_of_day(dated, date(2020, 12, 31))
 
 
 def test_every_plan_of_the_front_is_in_the_table_and_one_is_ticked() -> None:
@@ -96,7 +126,7 @@ def test_without_a_prediction_in_full_the_job_is_still_shown() -> None:
 def test_without_variants_there_are_no_sections_of_them() -> None:
     bare = replace(limited(), two_phases=None, job_stream=None, excluded=(), notes=())
     headings = HEADINGS.findall(plan_report(bare))
-    assert not {"In two phases", "Rent or buy", "Excluded"} & set(headings)
+    assert not {"In two phases", "Rent or buy", "Excluded and limited"} & set(headings)
 
 
 def test_command_and_date_are_shown() -> None:
@@ -110,6 +140,14 @@ def test_prices_have_sources_and_dates() -> None:
     for plan in frontier.plans:
         assert plan.offer.as_of in report.split("<h2>Sources</h2>")[1]
     assert "SkyPilot" in report.split("<h2>Sources</h2>")[1]
+
+
+def test_what_was_planned_on_one_node_is_limited_not_excluded() -> None:
+    single = Exclusion("considered as single nodes only", 2, ("x:a",), is_partly=True)
+    sets = Exclusion("the model does not fit into GPU memory", 3, ("1 × x:a", "2 × x:a"))
+    text = text_of(plan_report(replace(limited(), excluded=(single, sets))))
+    assert "limited 2 machine types considered as single nodes only x:a" in text
+    assert "excluded 3 sets of machines the model does not fit" in text
 
 
 def test_hostile_names_stay_text() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretrain.workloads.recorded.expressions import Fitter, NoExpression, NotWhole, evaluate
+from foretrain.workloads.recorded.template import Fitter, NoExpression, NotWhole, evaluate
 
 POINTS = ({"batch": 3, "width": 10}, {"batch": 5, "width": 14}, {"batch": 7, "width": 22})
 

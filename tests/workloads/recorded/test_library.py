@@ -11,8 +11,8 @@ from foretrain.errors import InvalidRequest
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.readers import read_model
 from foretrain.workloads.recorded import library
+from foretrain.workloads.recorded.library import StepVariant, list_variants, lora_of, options_of
 from foretrain.workloads.recorded.recording import find_difference
-from foretrain.workloads.recorded.variants import StepVariant, list_variants, lora_of, options_of
 from foretrain.workloads.workload import Workload, trace_workload
 from foretrain.workloads.zoo import AttentionKind, BuildOptions, zoo
 from foretrain.workloads.zoo.catalogue import list_models

@@ -7,7 +7,7 @@ from tests.support.small_models import MODELS, graph
 
 from foretrain.facts.frameworks import frameworks
 from foretrain.prediction.operators.host import in_library
-from foretrain.prediction.operators.listing import listing_of
+from foretrain.prediction.operators.pricing import listing_of
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec, with_options
 from foretrain.workloads.ops import Direction, Kind, Work

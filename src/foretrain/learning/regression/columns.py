@@ -17,7 +17,7 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest, MissingData, UnknownName
 from foretrain.facts.devices import devices
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 BATCH, GPUS, DEVICE, MODEL, DEPTH = "batch", "gpus", "device", "model", "depth"
 ITERATIONS, THREADS, DISK_DELAY, PREDICTED = (

@@ -23,7 +23,7 @@ from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.persisted import Malformed, read_json_object, restore
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Kind
 

@@ -24,7 +24,7 @@ from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.learning.regression.columns import BATCH, DEPTH, DEVICE, GFLOP, GPUS, Feature
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import Parameters, Technique
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.ties import first_of_least, round_digits
 
 RANDOM, ALL, COLUMN = "random", "all", "column="

@@ -32,7 +32,7 @@ from foretrain.learning.regression.columns import (
     role_of,
     with_device_figures,
 )
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.store.runs import Run, Status
 from foretrain.ties import round_digits
 

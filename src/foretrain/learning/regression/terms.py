@@ -39,7 +39,7 @@ from foretrain.learning.regression.columns import (
     Schema,
 )
 from foretrain.learning.regression.table import Sample
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.ties import first_of_least, first_of_most
 
 _TOGETHER = 2

@@ -34,7 +34,15 @@ from foretrain.prediction.predict import pace_of
 from foretrain.prediction.resources.bursts import Bursts, Pattern, bursts_of, within
 from foretrain.prediction.resources.worker_cycle import WorkerCycle, worker_cycle
 from foretrain.prediction.scenario import Evaluation, Scenario, evaluation_of
-from foretrain.prediction.step.cpu_workers import WorkerConstants, WorkerStep, worker_time
+from foretrain.prediction.step.cpu_workers import (
+    DDP,
+    FSDP,
+    SERVER,
+    SINGLE,
+    WorkerConstants,
+    WorkerStep,
+    worker_time,
+)
 from foretrain.store.runs import NODE, Floats, Resource, Run, Status
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest
@@ -50,7 +58,7 @@ _WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attent
 _PARALLELISM = ("strategy", "links", "network")
 _UNLIMITED_BYTES_PER_SECOND = 10e9
 """Stands for a network that nothing limits."""
-SETTING = ("workers", "servers", "network", "workers per core", "single", "ddp", "fsdp", "server", "async")
+SETTING = ("workers", "servers", "network", "workers per core", SINGLE, DDP, FSDP, SERVER, "async")
 """The features of a setting, in this order; the first four as logarithms, the others as 0 or 1."""
 
 

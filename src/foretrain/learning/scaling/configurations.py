@@ -22,11 +22,10 @@ import numpy as np
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData, nearest
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configure
-from foretrain.prediction.resolving import in_usual_precision
-from foretrain.prediction.scenario import Evaluation, evaluate, step_context
+from foretrain.prediction.scenario import Evaluation, evaluate, in_usual_precision, step_context
 from foretrain.workloads.workload import Workload
 
 _MOST = 1_000_000

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import InvalidData, UnknownName
-from foretrain.estimates import Quantiles
+from foretrain.estimates import Z90, Quantiles
 from foretrain.facts.calibrations import calibration_content
 from foretrain.learning.scaling.configurations import (
     Columns,
@@ -34,8 +34,7 @@ from foretrain.learning.scaling.configurations import (
     reference_batch,
 )
 from foretrain.learning.scaling.forms import LEVEL, LEVEL_DEVIATION, Form
-from foretrain.prediction.operators.listing import Floats
-from foretrain.probability import Z90
+from foretrain.prediction.operators.pricing import Floats
 
 FILE = "scaling.json"
 FORMAT = 1

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
+from foretrain.estimates import Z90
 from foretrain.facts.devices import THIS_MACHINE, devices
+from foretrain.prediction.corrections.apply import KindTimes, ProfiledModel, profiles_of
 from foretrain.prediction.corrections.files import (
     KINDS_OF_OPERATORS,
     OPERATORS,
@@ -33,7 +35,6 @@ from foretrain.prediction.corrections.files import (
     name_of,
     read_calibration,
 )
-from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel, profiles_of
 from foretrain.prediction.corrections.timings import (
     MeasuredStep,
     keep_only,
@@ -49,7 +50,6 @@ from foretrain.prediction.operators.cpu import (
     calibration_of,
     keep,
 )
-from foretrain.probability import Z90
 
 if TYPE_CHECKING:
     from foretrain.learning.user_calibration.fitting import WorkerFit

@@ -20,11 +20,11 @@ from statistics import fmean, median
 import numpy as np
 
 from foretrain.errors import InvalidRequest
+from foretrain.estimates import Z90
 from foretrain.learning.user_calibration.samples import RunSample
 from foretrain.prediction.corrections.workers import ModelDeviation, WorkerCalibration, deviation
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.step.cpu_workers import CONSTANTS, WorkerConstants, prior, worker_time
-from foretrain.probability import Z90
 
 _RUN_SPREAD = 0.05
 """Scale of the relative errors at which their cost turns from quadratic to linear."""

@@ -17,16 +17,15 @@ from statistics import median
 import numpy as np
 
 from foretrain.errors import BackendFailed, InvalidRequest
+from foretrain.estimates import Z90
 from foretrain.facts.devices import Device
 from foretrain.learning.user_calibration.catalogue import keep_constants, keep_profile
+from foretrain.prediction.corrections.apply import MICRO_BENCHMARKS, KindTimes, ProfiledModel
 from foretrain.prediction.corrections.files import WORKERS, CalibrationFile, calibration_for
-from foretrain.prediction.corrections.kinds import MICRO_BENCHMARKS, KindTimes, ProfiledModel
 from foretrain.prediction.corrections.workers import WorkerCalibration
 from foretrain.prediction.operators.cpu import CpuCalibration, FamilyFit, family, fresh_bytes, terms
-from foretrain.prediction.operators.listing import Floats, WorkTable, table
-from foretrain.prediction.operators.pricing import DEFAULT, operator_models, price
+from foretrain.prediction.operators.pricing import DEFAULT, Floats, WorkTable, operator_models, price, table
 from foretrain.prediction.step.cpu_workers import DDP, prior
-from foretrain.probability import Z90
 from foretrain.ties import first_of_least
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work

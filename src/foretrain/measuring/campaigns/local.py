@@ -30,7 +30,6 @@ from foretrain.measuring.watching.watch import WatchRequest, run_of, watch
 from foretrain.store.runs import NODE, OTHER_PROCESSES, Environment, Resource, ResourceSeries, Status
 
 INTERVAL_SECONDS = 0.025
-SERVED = ("ps-sync", "ps-async")
 _SIZES = ("model", "batch", "seq_len", "image_size", "precision", "optimizer")
 _OPTIMIZER = "adamw"
 """What `foretrain.predict` assumes where no optimizer is given."""
@@ -70,7 +69,7 @@ class LocalRunner(TrialRunner):
 
     def _trained(self, team: Crew, trial: Trial) -> TrialOutcome:
         started_at, origin = datetime.now(UTC), time.monotonic()
-        watched = team.member_processes if trial.strategy in SERVED else team.member_processes[:-1]
+        watched = team.member_processes if trial.servers is not None else team.member_processes[:-1]
         answers: list[dict[str, Any]] = []
         status, message, usable = Status.COMPLETED, "", True
         others = OtherLoad(team.processes)

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from foretrain.errors import BackendFailed, InvalidRequest, MissingData
 from foretrain.measuring.campaigns.campaign import Campaign
-from foretrain.measuring.campaigns.local import SERVED, run_command, task_of
+from foretrain.measuring.campaigns.local import run_command, task_of
 from foretrain.measuring.campaigns.trials import Trial, TrialOutcome, TrialRunner, trials_of, worker_steps
 from foretrain.measuring.distributed_trials.crew import TIMED_OUT, WorkerFailed
 from foretrain.measuring.distributed_trials.member import (
@@ -212,7 +212,7 @@ class RayRunner(TrialRunner):
 
 def _processes(trial: Trial) -> int:
     """Workers, and the parameter server where the strategy has one."""
-    return trial.workers + (trial.command is None and trial.strategy in SERVED)
+    return trial.workers + (trial.command is None and trial.servers is not None)
 
 
 def _as_failure(error: Exception) -> WorkerFailed:

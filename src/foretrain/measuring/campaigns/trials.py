@@ -12,6 +12,7 @@ import json
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import product
@@ -23,6 +24,7 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.measuring.campaigns.campaign import AXES, UNCAPPED, Axes, Campaign, ModelEntry
 from foretrain.measuring.watching.report import summarise
+from foretrain.prediction.strategies.strategy import DATA_PARALLEL, ServerPlan, layout_of
 from foretrain.store.runs import (
     Environment,
     PredictionMade,
@@ -74,7 +76,14 @@ class Trial:
     @property
     def strategy(self) -> str:
         """The strategy, `single` for one worker."""
-        return str(self.point.get("strategy", "ddp")) if self.workers > 1 else "single"
+        return str(self.point.get("strategy", DATA_PARALLEL)) if self.workers > 1 else "single"
+
+    @property
+    def servers(self) -> ServerPlan | None:
+        """The parameter servers of its strategy; a command may name a strategy that is not foretrain's."""
+        with suppress(InvalidRequest):
+            return layout_of(self.strategy, self.workers, self.workers).servers
+        return None
 
     @property
     def network(self) -> str | None:
@@ -227,7 +236,7 @@ def run_of(trial: Trial, outcome: TrialOutcome, prediction: PredictionMade | Non
 def _summary(trial: Trial, steps: Sequence[WorkerSteps]) -> StepSummary | None:
     """Seconds per update of the parameters; asynchronous workers update them one by one."""
     summary = summarise(steps, _SOURCE)
-    if summary is None or trial.strategy != "ps-async":
+    if summary is None or trial.servers is None or not trial.servers.is_asynchronous:
         return summary
     return replace(
         summary,

@@ -14,9 +14,8 @@ from foretrain.facts.devices import Device
 from foretrain.measuring.profiling.attribution import Key, MeasuredOperators
 from foretrain.measuring.profiling.running import ProfiledRun
 from foretrain.prediction.cost_models import CostModel, StepEstimate, step_estimate
-from foretrain.prediction.operators.listing import table
 from foretrain.prediction.operators.per_layer import ROWS, complexity
-from foretrain.prediction.operators.pricing import Knowledge
+from foretrain.prediction.operators.pricing import Knowledge, table
 from foretrain.units import format_duration
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind, Work

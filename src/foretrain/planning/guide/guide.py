@@ -27,7 +27,6 @@ from foretrain.errors import InvalidRequest
 from foretrain.planning.guide.cells import (
     CellStep,
     GuideCell,
-    GuideSteps,
     Machine,
     NoRun,
     cell_of,
@@ -41,7 +40,8 @@ from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.memory.estimate import LARGEST
 from foretrain.prediction.operators.pricing import DEFAULT, RooflineModel
-from foretrain.prediction.resolving import PRECISION, usual_precision
+from foretrain.prediction.scenario import PRECISION, usual_precision
+from foretrain.prediction.strategies.strategy import DATA_PARALLEL
 from foretrain.workloads.workload import Workload
 
 BATCHES = tuple(2**power for power in range(5, 14))
@@ -58,7 +58,7 @@ class GuideProblem:
     machines: tuple[Machine, ...] = ()
     batches: tuple[int, ...] = BATCHES
     samples: int | None = None
-    strategy: str = "ddp"
+    strategy: str = DATA_PARALLEL
 
     def __post_init__(self) -> None:
         if not self.workloads:
@@ -147,7 +147,7 @@ def _model_guide(
     request: GuideProblem,
     progress: Progress,
 ) -> ModelGuide:
-    name, steps = workload.source.name, GuideSteps(workload)
+    name = workload.source.name
     rows: list[tuple[GuideCell, ...]] = []
     on_one: dict[str, tuple[CellStep | NoRun, ...]] = {}
     for index, machine in enumerate(machines):
@@ -155,10 +155,10 @@ def _model_guide(
         progress(f"{name} on {machine.name} ({done})")
         model, kind = _cost_model(workload, machine), machine.hardware.device.id
         if kind not in on_one:
-            on_one[kind] = tuple(runs(steps, one_of(machine), "ddp", batches, model))
+            on_one[kind] = tuple(runs(workload, one_of(machine), DATA_PARALLEL, batches, model))
         on_all = on_one[kind]
         if machine.devices > 1:
-            on_all = tuple(runs(steps, machine.hardware, request.strategy, batches, model))
+            on_all = tuple(runs(workload, machine.hardware, request.strategy, batches, model))
         rows.append(
             tuple(
                 cell_of(index, machine, batch, run, one, request.samples)

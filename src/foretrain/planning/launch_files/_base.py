@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from foretrain.errors import InvalidRequest
 from foretrain.planning.frontier import Frontier
-from foretrain.prediction.resolving import as_stored, fix_precision, storage_of
-from foretrain.prediction.strategies.layout import Layout
+from foretrain.prediction.scenario import as_stored, fix_precision, storage_of
 from foretrain.prediction.strategies.strategy import (
+    Layout,
     active_strategies,
     is_single_process,
     layout_of,
@@ -296,7 +296,7 @@ class LaunchFile:
 @cache
 def launch_targets() -> Registry[LaunchTarget]:
     """All launch targets, by name and alias: every `LaunchTarget` in the modules of this package."""
-    known = tuple(discover(__name__, LaunchTarget))  # type: ignore[type-abstract]
+    known = sorted(discover(__name__, LaunchTarget), key=lambda each: each.name)  # type: ignore[type-abstract]
     return Registry(
         "launch target",
         known,

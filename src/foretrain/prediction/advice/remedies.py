@@ -19,8 +19,7 @@ from foretrain.errors import ForetrainError
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, fits_memory
 from foretrain.prediction.scenario import Evaluation, FullestDevice, StepConfiguration, fullest_device
 from foretrain.prediction.search.search import search
-from foretrain.prediction.strategies.layout import DATA_PARALLEL, SHARDED
-from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.prediction.strategies.strategy import DATA_PARALLEL, SHARDED, layout_of
 from foretrain.workloads.executed import OPTIMIZER, is_offloaded
 
 _MAX_ZERO_DEVICES = 64

@@ -18,8 +18,7 @@ from foretrain.errors import ForetrainError
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.collectives.network import Network, network_of
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate
-from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.strategy import layout_of
+from foretrain.prediction.strategies.strategy import Layout, layout_of
 
 WORTH_DOUBLING = 1.5
 """Three quarters of the factor two that a doubling could bring."""

@@ -30,7 +30,7 @@ from foretrain.prediction.collectives.network import (
     Tier,
     calibration,
 )
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 
 class Verb(StrEnum):

@@ -57,11 +57,10 @@ from typing import Any
 import numpy as np
 
 from foretrain.errors import InvalidRequest
-from foretrain.estimates import Quantiles
+from foretrain.estimates import Z90, Quantiles
 from foretrain.facts.calibrations import load_calibration
 from foretrain.prediction.cost_models import PricedStep
-from foretrain.prediction.operators.listing import KINDS, Floats
-from foretrain.probability import Z90
+from foretrain.prediction.operators.pricing import KINDS, Floats
 from foretrain.workloads.ops import Kind
 
 SIZES_FILE = "few_timings.json"

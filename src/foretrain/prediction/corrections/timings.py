@@ -3,7 +3,7 @@
 Timings and their predictions are kept in the user's folder. What they say about other steps is the model of
 `error_model`: the user's set-up first (one factor for host, framework and cluster), then device, precision,
 options and model, each as far as one timing is informative. Single kernels are corrected by profiles alone
-(`kinds`). A step that was itself timed takes its own time.
+(`apply`). A step that was itself timed takes its own time.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrain.errors import InvalidData
-from foretrain.estimates import Estimate, Part
+from foretrain.estimates import Z90, Estimate, Part
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.user_data import read_kept
 from foretrain.persisted import restore
@@ -31,8 +31,7 @@ from foretrain.prediction.step.cpu_workers import (
     worker_time,
 )
 from foretrain.prediction.step.parallel import EXPOSED, ParallelStep, StepEnvironment
-from foretrain.prediction.strategies.layout import Layout
-from foretrain.probability import Z90
+from foretrain.prediction.strategies.strategy import Layout
 from foretrain.workloads.graph import Graph, Phase
 
 SOURCE = "your own runs"

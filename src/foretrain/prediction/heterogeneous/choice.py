@@ -14,12 +14,11 @@ from itertools import chain, combinations
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.advice.changes import Advice
+from foretrain.prediction.advice.bottleneck import Advice
 from foretrain.prediction.collectives.network import Network, network_among, with_factor
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.heterogeneous.division import (
     BatchSplit,
-    CachedCostModel,
     Division,
     GlobalBatch,
     Groups,
@@ -27,8 +26,7 @@ from foretrain.prediction.heterogeneous.division import (
 )
 from foretrain.prediction.options import Parallelism
 from foretrain.prediction.scenario import Scenario, global_batch, jitter_on
-from foretrain.prediction.strategies.layout import DATA_PARALLEL
-from foretrain.prediction.strategies.strategy import AUTO
+from foretrain.prediction.strategies.strategy import AUTO, DATA_PARALLEL
 from foretrain.units import format_duration
 
 _FEW_GROUPS = 3  # up to here every subset is tried; beyond, only those without one group
@@ -100,7 +98,7 @@ def _nodes_of(scenario: Scenario, model: CostModel) -> _Nodes:
         scenario.workload,
         global_batch(scenario.workload, cluster.devices, parallelism),
         cluster.devices,
-        CachedCostModel(model),
+        model,
         scenario.input,
         parallelism.min_batch,
         max(jitter_on(parallelism, group.device) for group in cluster.groups),

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretrain.errors import InvalidData, InvalidRequest
-from foretrain.estimates import Estimate, Part
+from foretrain.estimates import Estimate, Part, probability_within
 from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device
 from foretrain.facts.frameworks import frameworks
@@ -40,10 +40,8 @@ from foretrain.prediction.memory.lifetimes import (
     tensor_lifetimes,
     uses_convolutions,
 )
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, group_along
-from foretrain.prediction.strategies.strategy import active_strategies, is_single_process
-from foretrain.probability import probability_within
+from foretrain.prediction.strategies.strategy import Layout, active_strategies, is_single_process
 from foretrain.workloads.graph import Graph, Phase, once_per_graph
 
 _FILE = "memory.toml"
@@ -350,6 +348,11 @@ def estimate_memory(
 def fits_memory(graph: Graph, device: Device, options: MemoryOptions | None = None) -> bool:
     """Whether a step runs in the memory of a device, as `estimate_memory` has it."""
     return _first_steps(graph, device, options or MemoryOptions(), memory_calibration()).fits()
+
+
+def tensors_fit(graph: Graph, device: Device, options: MemoryOptions | None = None) -> bool:
+    """Whether the tensors of a step alone, without gaps between them, fit a device: if not, nothing does."""
+    return _first_steps(graph, device, options or MemoryOptions(), memory_calibration()).may_fit()
 
 
 def out_of_memory_probability(

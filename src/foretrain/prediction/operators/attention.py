@@ -38,9 +38,17 @@ import numpy as np
 from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.listing import Flags, Floats, WorkTable, peaks, roofline_seconds
 from foretrain.prediction.operators.matrix import norm
-from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
+from foretrain.prediction.operators.pricing import (
+    Confidence,
+    Flags,
+    Floats,
+    OperatorModel,
+    Residuals,
+    WorkTable,
+    peaks,
+    roofline_seconds,
+)
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind
 
 FILE = "attention.json"

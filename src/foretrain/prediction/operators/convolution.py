@@ -30,17 +30,19 @@ from numpy.typing import NDArray
 from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix, streaming
-from foretrain.prediction.operators.listing import (
+from foretrain.prediction.operators.matrix import tf32_reach
+from foretrain.prediction.operators.pricing import (
+    Confidence,
     Flags,
     Floats,
+    OperatorModel,
+    Residuals,
     WorkTable,
     once_per_device,
     peak_flop_per_second,
     peaks,
     table,
 )
-from foretrain.prediction.operators.matrix import tf32_reach
-from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
 from foretrain.prediction.operators.streaming import nearest_share
 from foretrain.workloads.ops import Direction, Kind
 

@@ -30,8 +30,7 @@ from foretrain.errors import InvalidData, MissingData
 from foretrain.facts.devices import Device
 from foretrain.facts.user_data import read_kept, user_data_dir, write_atomically
 from foretrain.persisted import read_json_object, restore
-from foretrain.prediction.operators.listing import Floats, WorkTable
-from foretrain.prediction.operators.pricing import Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.pricing import Confidence, Floats, Knowledge, OperatorModel, WorkTable
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
 
 Terms = dict[str, Floats]

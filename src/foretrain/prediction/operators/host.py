@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 
 from foretrain.facts.calibrations import calibration_content, load_calibration
 from foretrain.facts.devices import Device
-from foretrain.prediction.operators.listing import KINDS, PHASES, Flags, Floats, Listing
+from foretrain.prediction.operators.pricing import KINDS, PHASES, Flags, Floats, Listing
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
 

@@ -39,20 +39,21 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.facts.calibrations import calibration_content
+from foretrain.facts.calibrations import Forest, ForestFile, calibration_content
 from foretrain.facts.devices import Device, devices
 from foretrain.persisted import restore
 from foretrain.prediction.operators import streaming
-from foretrain.prediction.operators.forests import Forest, ForestFile
-from foretrain.prediction.operators.listing import (
+from foretrain.prediction.operators.pricing import (
+    Confidence,
     Flags,
     Floats,
+    OperatorModel,
+    Residuals,
     WorkTable,
     peak_flop_per_second,
     peaks,
     roofline_seconds,
 )
-from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
 from foretrain.workloads.ops import Direction, Kind
 from foretrain.workloads.rules.fp8 import SCALED_BLOCKS
 

@@ -31,13 +31,11 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from foretrain.facts.calibrations import calibration_arrays, load_calibration
+from foretrain.facts.calibrations import Forest, calibration_arrays, load_calibration, load_forest
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.forests import Forest, load_forest
-from foretrain.prediction.operators.listing import KINDS, Floats, Listing
 from foretrain.prediction.operators.matrix import headroom, kernels_of
-from foretrain.prediction.operators.pricing import PricedOps, Residuals
+from foretrain.prediction.operators.pricing import KINDS, Floats, Listing, PricedOps, Residuals
 from foretrain.workloads.executed import fuses
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import MATRIX_KINDS, Kind

@@ -47,8 +47,16 @@ from foretrain.facts.calibrations import calibration_content
 from foretrain.facts.devices import Device, family
 from foretrain.persisted import restore
 from foretrain.prediction.operators.convolution import least_seconds, lower
-from foretrain.prediction.operators.listing import Floats, WorkTable, roofline_seconds, table
-from foretrain.prediction.operators.pricing import PER_LAYER, Confidence, Knowledge, OperatorModel
+from foretrain.prediction.operators.pricing import (
+    PER_LAYER,
+    Confidence,
+    Floats,
+    Knowledge,
+    OperatorModel,
+    WorkTable,
+    roofline_seconds,
+    table,
+)
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind
 
 Row = Callable[[WorkTable], Floats]

@@ -24,9 +24,16 @@ import numpy as np
 from foretrain.facts.calibrations import load_calibration
 from foretrain.facts.devices import Device, devices
 from foretrain.prediction.operators import matrix
-from foretrain.prediction.operators.listing import Floats, WorkTable, peaks, roofline_seconds
 from foretrain.prediction.operators.matrix import Products, units_of
-from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
+from foretrain.prediction.operators.pricing import (
+    Confidence,
+    Floats,
+    OperatorModel,
+    Residuals,
+    WorkTable,
+    peaks,
+    roofline_seconds,
+)
 from foretrain.workloads.ops import Direction, Kind
 
 FILE = "recurrent.json"

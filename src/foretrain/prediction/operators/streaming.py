@@ -44,8 +44,15 @@ import numpy as np
 from foretrain.errors import MissingData
 from foretrain.facts.calibrations import calibration_content, load_calibration
 from foretrain.facts.devices import Device, device, devices
-from foretrain.prediction.operators.listing import Floats, WorkTable, once_per_device, roofline_seconds
-from foretrain.prediction.operators.pricing import Confidence, OperatorModel, Residuals
+from foretrain.prediction.operators.pricing import (
+    Confidence,
+    Floats,
+    OperatorModel,
+    Residuals,
+    WorkTable,
+    once_per_device,
+    roofline_seconds,
+)
 from foretrain.workloads.ops import Direction, Kind
 from foretrain.workloads.rules.fp8 import TRANSPOSED
 

@@ -20,23 +20,24 @@ from typing import Any, NamedTuple
 from foretrain.answers import Infeasible
 from foretrain.encoding import encode
 from foretrain.errors import ForetrainError, InvalidRequest
+from foretrain.facts.calibrations import has_other_constants
 from foretrain.persisted import restore
 from foretrain.prediction.corrections.apply import CorrectedCostModel
-from foretrain.prediction.cost_models import OperatorCostModel
+from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.kept import keep_result, kept_file, read_result
-from foretrain.prediction.resolving import as_stored, storage_of
 from foretrain.prediction.scenario import (
     Evaluation,
     StepConfiguration,
     StepContext,
+    as_stored,
     evaluate,
     fullest_device,
+    storage_of,
 )
 from foretrain.prediction.search.sketch import BlockCosts, Blocks, Sketch, block_costs, blocks_of, sketch
 from foretrain.prediction.strategies.context import feasible_context_degrees
 from foretrain.prediction.strategies.expert import feasible_expert_degrees
-from foretrain.prediction.strategies.layout import Layout
-from foretrain.prediction.strategies.strategy import MixedPrecision, replication, strategies
+from foretrain.prediction.strategies.strategy import Layout, MixedPrecision, replication, strategies
 from foretrain.prediction.strategies.tensor import feasible_tensor_degrees
 from foretrain.progress import phase
 from foretrain.units import format_bytes
@@ -168,24 +169,21 @@ def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
 
 def _kept_file(context: StepContext, global_batch: int) -> Path | None:
     """Where a search is kept; None where what it depends on cannot be written down."""
-    workload, at = context.workload, context.environment
-    key, model = content_key(workload), at.model
+    content = step_content(context.workload, context.environment.model)
+    if content is None:
+        return None
+    at = (context.hardware, context.environment, context.input, context.jitter)
+    return kept_file("searches", content, *at, global_batch)
+
+
+def step_content(workload: Workload, model: CostModel) -> tuple[object, ...] | None:
+    """What steps of a workload depend on beside the hardware; None where it cannot be written down."""
+    key = content_key(workload)
     inner = model.inner if isinstance(model, CorrectedCostModel) else model
     is_shipped = all(type(each).__module__.startswith("foretrain.") for each in strategies().values())
-    if key is None or not is_shipped or inner != OperatorCostModel():
+    if key is None or not is_shipped or inner != OperatorCostModel() or has_other_constants():
         return None
-    return kept_file(
-        "searches",
-        key,
-        sorted(workload.left_open),
-        workload.options,
-        context.hardware,
-        at,
-        context.input,
-        context.jitter,
-        global_batch,
-        tuple(strategies()),
-    )
+    return key, sorted(workload.left_open), workload.options, model, tuple(strategies())
 
 
 def _plain(ranking: Ranking | Infeasible) -> Any:

@@ -42,7 +42,7 @@ from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import PricedStep, call_times, kind_parts, waiting_part
 from foretrain.prediction.memory.estimate import context_bytes, memory_calibration
 from foretrain.prediction.operators.host import waits_per_launch
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.spread import traits_of, with_spread
 from foretrain.prediction.step.compose import Contention
 from foretrain.prediction.step.input_pipeline import InputPipeline
@@ -54,7 +54,6 @@ from foretrain.prediction.step.parallel import (
     with_launched_exchanges,
 )
 from foretrain.prediction.stragglers import with_slowest
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
     Chain,
@@ -82,7 +81,7 @@ from foretrain.prediction.strategies.program import (
     unit_of,
 )
 from foretrain.prediction.strategies.sharded import item_bytes
-from foretrain.prediction.strategies.strategy import divide_step, replication
+from foretrain.prediction.strategies.strategy import Layout, divide_step, replication
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, Phase, Role
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from foretrain.facts.frameworks import frameworks
 from foretrain.prediction.cost_models import CallTimes
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies.program import (
     Exchange,
     Program,

@@ -36,8 +36,7 @@ from foretrain.persisted import restore
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import PricedStep, call_times
 from foretrain.prediction.operators.cpu import MMAP_THRESHOLD_BYTES
-from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.layout import Layout, Variant
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies.program import (
     Program,
     fill_buckets,
@@ -45,7 +44,13 @@ from foretrain.prediction.strategies.program import (
     gradients,
     optimizer_start,
 )
-from foretrain.prediction.strategies.strategy import replication
+from foretrain.prediction.strategies.strategy import (
+    DATA_PARALLEL,
+    Layout,
+    Variant,
+    is_single_process,
+    replication,
+)
 from foretrain.workloads.graph import ITEM_BYTES, Graph, Phase, Role
 from foretrain.workloads.ops import Kind, Work
 
@@ -320,7 +325,7 @@ def worker_step(
         messages=tuple(_messages(graph, layout, strategy, backward, start)),
         tensors=2 * sum(buffer.role is Role.PARAMETER for buffer in graph.buffers),
         network_bytes_per_second=network_bytes_per_second,
-        is_async=layout.servers is not None and layout.servers.variant == Variant.ASYNC,
+        is_async=layout.servers is not None and layout.servers.is_asynchronous,
     )
 
 
@@ -332,9 +337,10 @@ def _strategy(layout: Layout) -> str | None:
         return SERVER if is_known else None
     if layout.devices == 1:
         return SINGLE
-    name = replication(layout).name
-    if name in (DDP, DP):
-        return str(name)
+    if is_single_process(layout):
+        return DP
+    if layout.replication == DATA_PARALLEL:
+        return DDP
     return FSDP if layout.zero_stage == 3 and layout.shard == layout.devices else None
 
 

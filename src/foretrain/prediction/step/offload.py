@@ -25,9 +25,8 @@ from foretrain.facts.hardware import Hardware
 from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.prediction.step.compose import ComposedStep
 from foretrain.prediction.step.input_pipeline import host_link
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.sharded import gather_units
-from foretrain.prediction.strategies.strategy import replication
+from foretrain.prediction.strategies.strategy import Layout, replication
 from foretrain.workloads.executed import ACTIVATIONS, OPTIMIZER, PARAMETERS, is_offloaded
 from foretrain.workloads.graph import Graph, Phase, Role
 

@@ -42,7 +42,6 @@ from foretrain.prediction.step.compose import (
     exchange_count,
 )
 from foretrain.prediction.step.pipeline import compose_pipeline
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.pipeline.pipeline import MemoryBudget, Pipeline, StageLayers
 from foretrain.prediction.strategies.program import (
     Axis,
@@ -54,7 +53,7 @@ from foretrain.prediction.strategies.program import (
     optimizer_start,
 )
 from foretrain.prediction.strategies.sharded import with_sharded_optimizer
-from foretrain.prediction.strategies.strategy import divide_step, replication
+from foretrain.prediction.strategies.strategy import Layout, divide_step, replication
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph, once_per_graph
 from foretrain.workloads.ops import Kind

@@ -14,9 +14,8 @@ from foretrain.prediction.collectives.costs import Collective, CollectiveCost, G
 from foretrain.prediction.cost_models import call_times
 from foretrain.prediction.step.parallel import EXPOSED, ParallelStep, StepEnvironment, Traffic, parallel_step
 from foretrain.prediction.stragglers import WorkerTimes
-from foretrain.prediction.strategies.layout import Layout, PsUpdate
 from foretrain.prediction.strategies.program import Axis, gradients, optimizer_start
-from foretrain.prediction.strategies.strategy import replication
+from foretrain.prediction.strategies.strategy import Layout, PsUpdate, replication
 from foretrain.workloads.executed import ExecutedGraph
 
 NOTE = "assumes that servers update parameters as fast as a worker's device"

@@ -17,7 +17,7 @@ import numpy as np
 
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import CallTimes
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.step.compose import (
     NO_CONTENTION,
     ComposedStep,

@@ -37,9 +37,8 @@ from foretrain.prediction.strategies.division.rules import (
     work_on_whole,
 )
 from foretrain.prediction.strategies.division.shapes import WHOLE, outer_at, size_at
-from foretrain.prediction.strategies.layout import Layout, whole_number
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
+from foretrain.prediction.strategies.strategy import Layout, MixedPrecision, Strategy, whole_number
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Phase, Role, once_per_graph
 
 _ATTENTION = "foretrain.attention"

@@ -18,8 +18,7 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.layout import DATA_PARALLEL, Layout, divisors, one_of, whole_number
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies.program import (
     AVERAGING,
     BUCKET_BYTES,
@@ -33,7 +32,15 @@ from foretrain.prediction.strategies.program import (
     optimizer_start,
     reduce_last,
 )
-from foretrain.prediction.strategies.strategy import ExchangeSeconds, Strategy
+from foretrain.prediction.strategies.strategy import (
+    DATA_PARALLEL,
+    ExchangeSeconds,
+    Layout,
+    Strategy,
+    divisors,
+    one_of,
+    whole_number,
+)
 from foretrain.workloads.graph import ITEM_BYTES
 
 HOOKS = {"fp16": ITEM_BYTES["float16"], "bf16": ITEM_BYTES["bfloat16"]}

@@ -26,10 +26,9 @@ from foretrain.prediction.strategies.context import TOKEN_RULES
 from foretrain.prediction.strategies.division.flow import Walk, common_degrees, divide, nearest_degrees
 from foretrain.prediction.strategies.division.rules import keep_division
 from foretrain.prediction.strategies.division.shapes import WHOLE, multiply_spec, outer_at
-from foretrain.prediction.strategies.layout import Layout, divisors, whole_number
 from foretrain.prediction.strategies.pipeline.stages import prune
 from foretrain.prediction.strategies.program import Axis, Exchange, Program
-from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
+from foretrain.prediction.strategies.strategy import Layout, MixedPrecision, Strategy, divisors, whole_number
 from foretrain.workloads.graph import Call, Graph, Phase, Role
 
 NOTE = (

@@ -39,8 +39,7 @@ from foretrain.prediction.stragglers import (
     expected_order_statistic,
     simulate_first_k,
 )
-from foretrain.prediction.strategies.layout import Layout, PsUpdate, ServerPlan, Variant
-from foretrain.prediction.strategies.strategy import Strategy
+from foretrain.prediction.strategies.strategy import Layout, PsUpdate, ServerPlan, Strategy, Variant
 
 FORM = re.compile(r"ps-(sync|async|ksync|kbatchsync|kasync|kbatchasync)(?:=(\d+))?(?:,servers=(\d+))?")
 

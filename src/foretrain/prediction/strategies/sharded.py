@@ -20,8 +20,7 @@ import numpy as np
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats, listing_of
-from foretrain.prediction.strategies.layout import SHARDED, Layout, divisors, one_of, whole_number
+from foretrain.prediction.operators.pricing import Floats, listing_of
 from foretrain.prediction.strategies.program import (
     AVERAGING,
     BUCKET_BYTES,
@@ -39,7 +38,17 @@ from foretrain.prediction.strategies.program import (
     reduce_last,
     unit_of,
 )
-from foretrain.prediction.strategies.strategy import ExchangeSeconds, MixedPrecision, Shards, Strategy
+from foretrain.prediction.strategies.strategy import (
+    SHARDED,
+    ExchangeSeconds,
+    Layout,
+    MixedPrecision,
+    Shards,
+    Strategy,
+    divisors,
+    one_of,
+    whole_number,
+)
 from foretrain.workloads.graph import (
     ITEM_BYTES,
     NO_TENSOR,

@@ -21,7 +21,6 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.calibrations import load_calibration
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.cost_models import CallTimes
-from foretrain.prediction.strategies.layout import Layout
 from foretrain.prediction.strategies.program import (
     Axis,
     Exchange,
@@ -31,7 +30,7 @@ from foretrain.prediction.strategies.program import (
     optimizer_start,
     parameter_bytes,
 )
-from foretrain.prediction.strategies.strategy import Strategy
+from foretrain.prediction.strategies.strategy import Layout, Strategy
 from foretrain.workloads.graph import Graph, Phase, Role
 
 FILE = "replication.json"

@@ -1,4 +1,4 @@
-"""The interface of a strategy, the registry of strategies, and the layout of a strategy text.
+"""The interface of a strategy, the registry of strategies, and the layout that a strategy text means.
 
 Strategies compose. Tensor, context and expert parallelism divide layers (`divide`), pipeline parallelism cuts
 the model into stages, and one strategy defines the exchanges between replicas (data parallelism, sharding,
@@ -12,18 +12,18 @@ options, each read by the strategy that declares the key: `tp=4,pp=2,dp=8,zero=1
 
 from __future__ import annotations
 
+import math
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from foretrain.errors import InvalidRequest, nearest
 from foretrain.prediction.collectives.costs import Verb
-from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.layout import DATA_PARALLEL, Layout
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies.program import (
     Axis,
     MemoryOptions,
@@ -38,11 +38,142 @@ from foretrain.workloads.executed import ExecutedGraph
 if TYPE_CHECKING:
     from foretrain.prediction.cost_models import CallTimes
     from foretrain.prediction.stragglers import WorkerTimes
-    from foretrain.prediction.strategies.layout import PsUpdate
+
 
 AUTO = "auto"
+DATA_PARALLEL = "ddp"
+"""The strategy between replicas that hold all state, if a layout names no other."""
+SHARDED = "zero"
+"""The strategy between replicas of a layout with a stage of ZeRO, if it names no other."""
 ExchangeSeconds = Callable[[Verb, Floats, tuple[Axis, ...]], Floats]
 """Seconds of exchanges by verb, bytes and axes; messages are sent in buckets."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The degree of every axis, and options of the strategies.
+
+    `replication` names the strategy that defines the exchanges between replicas: by default `zero` with a
+    `zero_stage`, else `ddp`. `data` counts replicas that share no state, `shard` those that share it under
+    ZeRO or FSDP. `assumes_sequence_parallel`: it was not asked for, and is left out where the framework or
+    the model has none. `tensor_overlap`: whether exchanges of divided layers run beside their own products,
+    "yes", "no" or as the framework has it. `stage_layers` are the layers of every part of a pipeline, by
+    default as many for each, or balanced by their time with `balances_stages`. `options` are further settings
+    of a strategy.
+    """
+
+    name: str
+    tensor: int = 1
+    context: int = 1
+    expert: int = 1
+    shard: int = 1
+    data: int = 1
+    pipeline: int = 1
+    replication: str = ""
+    zero_stage: int = 0
+    sequence_parallel: bool = False
+    assumes_sequence_parallel: bool = False
+    keeps_gathered: bool = False
+    tensor_overlap: str = ""
+    overlaps: bool = True
+    schedule: str = "1f1b"
+    chunks: int = 1
+    stage_layers: tuple[int, ...] = ()
+    balances_stages: bool = False
+    compression: str | None = None
+    servers: ServerPlan | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.replication:
+            object.__setattr__(self, "replication", SHARDED if self.zero_stage else DATA_PARALLEL)
+
+    @property
+    def degrees(self) -> Mapping[Axis, int]:
+        """Degrees by axis."""
+        return {
+            Axis.TENSOR: self.tensor,
+            Axis.CONTEXT: self.context,
+            Axis.EXPERT: self.expert,
+            Axis.SHARD: self.shard,
+            Axis.DATA: self.data,
+            Axis.PIPELINE: self.pipeline,
+        }
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return math.prod(self.degrees.values())
+
+    @property
+    def model_degree(self) -> int:
+        """Devices that together hold one copy of the model."""
+        return self.tensor * self.context * self.pipeline
+
+    @property
+    def replicas(self) -> int:
+        """Number of devices, or groups of devices, with their own samples."""
+        return self.expert * self.shard * self.data
+
+    @property
+    def contributions(self) -> int:
+        """Replicas with gradients in each update: all, unless servers wait for fewer."""
+        return self.replicas if self.servers is None else self.servers.k
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlan:
+    """Parameter servers: variant, number `k` of gradients they wait for, and number of servers."""
+
+    variant: str
+    k: int
+    servers: int
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether every worker updates the parameters alone, without waiting for others."""
+        return self.variant == Variant.ASYNC
+
+
+class Variant(StrEnum):
+    """Which gradients a server waits for, and whether the other workers continue."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    K_SYNC = "ksync"
+    K_BATCH_SYNC = "kbatchsync"
+    K_ASYNC = "kasync"
+    K_BATCH_ASYNC = "kbatchasync"
+
+
+@dataclass(frozen=True)
+class PsUpdate:
+    """An average update of the parameters.
+
+    `waiting_seconds` is the wait for the workers, `exchange_seconds` the additional time of messages,
+    aggregation and overhead. `standard_error` is that of the simulation; 0 without one.
+    """
+
+    variant: Variant
+    workers: int
+    k: int
+    waiting_seconds: float
+    exchange_seconds: float
+    gradients_per_update: int
+    expected_staleness: float
+    useful_share: float
+    """Share of the workers' time spent on gradients that are used; the rest is waits and discarded work."""
+    standard_error: float = 0.0
+
+    @property
+    def seconds_per_update(self) -> float:
+        """Time between two updates."""
+        return self.waiting_seconds + self.exchange_seconds
+
+    @property
+    def gradients_per_second(self) -> float:
+        """Gradients used per second; multiply by the batch of a worker for samples per second."""
+        return self.gradients_per_update / self.seconds_per_update
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +374,25 @@ def active_strategies(layout: Layout) -> tuple[Strategy, ...]:
     )
 
 
+def divide_step(step: ExecutedGraph, layout: Layout) -> Program:
+    """The program of one device with divided layers, compiled if the workload is.
+
+    Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards. Of a
+    model of many equal blocks, a few are divided and fused (see `workloads.depth`).
+    """
+    if step.shallow is not None:
+        low, high, extra = step.shallow
+        with suppress(NotDerivable, InvalidRequest):  # errors are those of the whole model
+            return deepen_program(divide_step(low, layout), divide_step(high, layout), extra)
+    whole = program = Program(step.source)
+    for each in active_strategies(layout):
+        program = each.divide(program, layout)
+    executed = Program(step.graph) if program is whole else compile_program(program)
+    for each in active_strategies(layout):
+        executed = each.overlap(executed, layout)
+    return executed
+
+
 def forms() -> str:
     """The syntax of strategies, for help texts and errors."""
     single = [each.form for each in strategies().values() if each.words]
@@ -290,25 +440,6 @@ def layout_of(text: str, devices: int, devices_per_node: int) -> Layout:
     return layout
 
 
-def divide_step(step: ExecutedGraph, layout: Layout) -> Program:
-    """The program of one device with divided layers, compiled if the workload is.
-
-    Fused kernels hide the dimensions they work on, so the graph is divided first and fused afterwards. Of a
-    model of many equal blocks, a few are divided and fused (see `workloads.depth`).
-    """
-    if step.shallow is not None:
-        low, high, extra = step.shallow
-        with suppress(NotDerivable, InvalidRequest):  # errors are those of the whole model
-            return deepen_program(divide_step(low, layout), divide_step(high, layout), extra)
-    whole = program = Program(step.source)
-    for each in active_strategies(layout):
-        program = each.divide(program, layout)
-    executed = Program(step.graph) if program is whole else compile_program(program)
-    for each in active_strategies(layout):
-        executed = each.overlap(executed, layout)
-    return executed
-
-
 def _unknown(text: str) -> str:
     near = nearest(text, words())
     suggestion = f"; did you mean {near[0]}?" if near else ""
@@ -326,3 +457,23 @@ def _parse_degrees(text: str) -> dict[str, str]:
             raise InvalidRequest(f"strategy {text!r} gives {name} twice; give it once")
         given[name] = value
     return given
+
+
+def whole_number(name: str, value: str) -> int:
+    """A degree from its text."""
+    if not (value.isascii() and value.isdigit()) or int(value) < 1:
+        raise InvalidRequest(f"{name}={value or '...'} must be a whole number of at least 1")
+    return int(value)
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """A value from a fixed list."""
+    if value not in allowed:
+        forms = ", ".join(f"{name}={each}" if each else name for each in allowed)
+        raise InvalidRequest(f"{name}={value} is not one of {forms}")
+    return value
+
+
+def divisors(number: int) -> str:
+    """The divisors of a number, separated by commas."""
+    return ", ".join(str(each) for each in range(1, number + 1) if number % each == 0)

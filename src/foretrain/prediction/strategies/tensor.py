@@ -37,7 +37,6 @@ from foretrain.prediction.strategies.division.flow import (
     nearest_degrees,
 )
 from foretrain.prediction.strategies.division.megatron import Megatron
-from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
 from foretrain.prediction.strategies.program import (
     Axis,
     Exchange,
@@ -46,7 +45,7 @@ from foretrain.prediction.strategies.program import (
     forward_end,
     unit_of,
 )
-from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
+from foretrain.prediction.strategies.strategy import Layout, MixedPrecision, Strategy, one_of, whole_number
 from foretrain.workloads.fused_kernels import PRODUCTS
 from foretrain.workloads.graph import Graph, once_per_graph
 

@@ -177,6 +177,7 @@ class PlanOutput(Output):
         TEXT, "Training command in the launch file (default: train.py).", panel=OUTPUT, metavar="COMMAND"
     )
     html: Path | None = html_option()
+    plot: Path | None = plot_option("time against cost of all plans")
     check: bool = option(
         SWITCH, "Exit with status 1 if no plan meets the limits.", default=False, panel=OUTPUT,
         flags=("check", "ci"),

@@ -109,13 +109,13 @@ def _asset(name: str) -> Markup:
 
 
 def _prose(text: str) -> Markup:
-    """A text in which no line ends inside an option: `--reference-batch` stays whole."""
+    """A text with its `code` in a font of its own, and no line that ends inside an option."""
     from markupsafe import Markup, escape
 
-    pieces = re.split(r"((?<!\S)-[-\w]+)", text)
+    pieces = re.split(r"`([^`]+)`|((?<!\S)-[-\w]+)", text)  # text, code or None, option or None, text ...
+    tags = (Markup("{}"), Markup("<code>{}</code>"), Markup('<span class="keep">{}</span>'))
     return Markup("").join(
-        Markup('<span class="keep">{}</span>').format(piece) if place % 2 else escape(piece)
-        for place, piece in enumerate(pieces)
+        tags[place % 3].format(escape(piece)) for place, piece in enumerate(pieces) if piece is not None
     )
 
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from foretrain.measuring.micro_benchmarks import CudaTimings
     from foretrain.measuring.profiling.comparison import Profile
     from foretrain.measuring.step_timings import StepTiming
+    from foretrain.prediction.corrections.apply import ProfiledModel
     from foretrain.prediction.corrections.error_model import StepError
     from foretrain.prediction.corrections.files import CalibrationFile
-    from foretrain.prediction.corrections.kinds import ProfiledModel
     from foretrain.prediction.corrections.timings import MeasuredStep, TimedConfiguration
     from foretrain.prediction.operators.cpu import CpuCalibration
     from foretrain.store.runs import Run
@@ -391,7 +391,7 @@ def learn_trace(trained: Workload, trace: Path, on: str, progress: Progress) -> 
 def profiled_model(profile: Profile, trace: Path) -> ProfiledModel:
     """What a profile says about kinds of operators; refused where it cannot be meant."""
     from foretrain.learning.user_calibration.samples import check_plausible
-    from foretrain.prediction.corrections.kinds import KindTimes, ProfiledModel
+    from foretrain.prediction.corrections.apply import KindTimes, ProfiledModel
 
     if profile.predicted_seconds is None:
         raise MissingData(f"{profile.device} has no prediction to correct: {'; '.join(profile.notes)}")

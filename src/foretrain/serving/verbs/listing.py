@@ -11,8 +11,10 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, final
 
 from foretrain.answers import Answer
+from foretrain.decoding import part
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
+from foretrain.facts.options import OfferQuery
 from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.listing import (
     AddDeviceRequest,
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
     from foretrain.facts.explanation import Explanation
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
-    from foretrain.facts.own_devices import OwnDevice
-    from foretrain.facts.own_offers import OwnOffers
+    from foretrain.facts.own_facts import OwnDevice, OwnOffers
     from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.workloads.zoo.catalogue import ZooEntry
@@ -88,9 +89,9 @@ def add_device(request: AddDeviceRequest) -> OwnDevice:
     >>> ft.predict("resnet50", on="lab-x1", batch=64).cluster.groups[0].device.is_own
     True
     """
-    from foretrain.facts import own_devices
+    from foretrain.facts import own_facts
 
-    return own_devices.add_device(request.file)
+    return own_facts.add_device(request.file)
 
 
 def forget_device(request: ForgetDeviceRequest) -> OwnDevice:
@@ -101,9 +102,9 @@ def forget_device(request: ForgetDeviceRequest) -> OwnDevice:
     >>> ft.forget_device("lab-x1").done
     'forgotten'
     """
-    from foretrain.facts import own_devices
+    from foretrain.facts import own_facts
 
-    return own_devices.forget_device(request.name)
+    return own_facts.forget_device(request.name)
 
 
 @final
@@ -134,7 +135,7 @@ def list_offers(request: OffersRequest) -> OfferList | ImportReport:
     >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
     3
     """
-    from foretrain.facts.offers import OfferQuery, contradiction, search
+    from foretrain.facts.offers import contradiction, search
 
     if request.refresh is not None:
         from foretrain.facts.price_catalogues import CATALOGUES, import_catalogue
@@ -145,18 +146,7 @@ def list_offers(request: OffersRequest) -> OfferList | ImportReport:
         return import_prices(request.refresh, _day(request.as_of))
     if request.as_of is not None:
         raise InvalidRequest("`as_of` is the date of `refresh`: give that too")
-    query = OfferQuery(
-        gpu=request.gpu,
-        count=request.count,
-        clouds=request.cloud,
-        regions=region_names(request.region),
-        spot=request.spot,
-        historical=request.historical,
-        max_usd_per_hour=request.max_price,
-        sort=request.sort,
-        limit=request.limit,
-        cheapest_region=not request.all_regions,
-    )
+    query = part(OfferQuery, request, region=region_names(request.region))
     matching = search(query)
     return OfferList(matching, request.spot, "" if matching else contradiction(query))
 
@@ -169,9 +159,9 @@ def add_offers(request: AddOffersRequest) -> OwnOffers:
     >>> ft.list_offers(cloud="lab").offers[0].usd_per_hour
     9.5
     """
-    from foretrain.facts import own_offers
+    from foretrain.facts import own_facts
 
-    return own_offers.add_offers(request.file, date.today())
+    return own_facts.add_offers(request.file, date.today())
 
 
 def forget_offers(request: ForgetOffersRequest) -> OwnOffers:
@@ -182,9 +172,9 @@ def forget_offers(request: ForgetOffersRequest) -> OwnOffers:
     >>> len(ft.forget_offers("lab").offers)
     2
     """
-    from foretrain.facts import own_offers
+    from foretrain.facts import own_facts
 
-    return own_offers.forget_offers(request.name)
+    return own_facts.forget_offers(request.name)
 
 
 def _day(as_of: str | None) -> date | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from foretrain.serving.views.blocks import (
     Block,
     Break,
+    Chart,
     Column,
     Heading,
     Page,
@@ -42,8 +43,7 @@ def plan_page(frontier: Frontier, why: str | None = None, today: date | None = N
 
     `today` is the day by which prices are old; by default the present one, or SOURCE_DATE_EPOCH.
     """
-    blocks = _blocks(frontier, why, today or _today())
-    return Page.of(f"What to rent to train {frontier.model}", blocks)
+    return Page.of(f"What to rent to train {frontier.model}", _blocks(frontier, why, today))
 
 
 def _today() -> date:
@@ -52,13 +52,14 @@ def _today() -> date:
     return datetime.fromtimestamp(int(epoch), UTC).date() if epoch.isdecimal() else date.today()
 
 
-def _blocks(frontier: Frontier, why: str | None, today: date) -> Iterator[Block]:
+def _blocks(frontier: Frontier, why: str | None, today: date | None) -> Iterator[Block]:
     yield from _answer(frontier)
-    yield Sentence(_why_this(frontier), indent=1)
-    yield from old_prices(frontier, today)
+    yield Sentence(why_this(frontier), indent=1)
+    for warning in old_prices(frontier, today):
+        yield Sentence(warning, Tone.WARNING, indent=1)
     yield Break()
     yield from _front(frontier)
-    yield front_chart(frontier, machines_of)
+    yield plan_chart(frontier)
     yield from _two_phases(frontier)
     yield Break()
     yield from job_blocks(frontier.job, frontier.usd_per_million_tokens(frontier.plans[frontier.reported]))
@@ -70,6 +71,11 @@ def _blocks(frontier: Frontier, why: str | None, today: date) -> Iterator[Block]
     if why is not None:
         yield from _losers(frontier, why)
     yield from _rest(frontier)
+
+
+def plan_chart(frontier: Frontier) -> Chart:
+    """Time against money of every plan, those of the front numbered and named."""
+    return front_chart(frontier, machines_of)
 
 
 def _answer(frontier: Frontier) -> Iterator[Block]:
@@ -89,7 +95,7 @@ def _answer(frontier: Frontier) -> Iterator[Block]:
     yield Sentence(configuration_of(plan), indent=1)
 
 
-def _why_this(frontier: Frontier) -> str:
+def why_this(frontier: Frontier) -> str:
     """The rule of the choice, and what the next ones by it would take."""
     chosen = frontier.plans[frontier.reported]
     after = [frontier.plans[index] for index in frontier.next_best]
@@ -105,13 +111,15 @@ def _why_this(frontier: Frontier) -> str:
     return text
 
 
-def old_prices(frontier: Frontier, today: date) -> Iterator[Block]:
-    """A warning where the price of the plan is old."""
+def old_prices(frontier: Frontier, today: date | None = None) -> Iterator[str]:
+    """A warning where the price of the plan is old; a date may be a year alone."""
+    from foretrain.facts.offers import is_older
+
     as_of = frontier.plans[frontier.reported].offer.as_of
-    if (today - date.fromisoformat(as_of)).days >= _OLD_DAYS:
+    recent = (today or _today()) - timedelta(days=_OLD_DAYS - 1)
+    if is_older(as_of, recent.isoformat()):
         newer = "`foretrain offers --refresh` reads new ones"
-        text = f"Prices are as of {as_of}, {_OLD_DAYS} days ago or more: {newer}."
-        yield Sentence(text, Tone.WARNING, indent=1)
+        yield f"Prices are as of {as_of}, {_OLD_DAYS} days ago or more: {newer}."
 
 
 def configuration_of(plan: Plan) -> str:

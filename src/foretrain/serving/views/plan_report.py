@@ -20,7 +20,7 @@ from foretrain.serving.views.blocks import (
     Table,
     Tone,
 )
-from foretrain.serving.views.charts import front_chart, parts_chart, scaling_chart
+from foretrain.serving.views.charts import parts_chart, scaling_chart
 from foretrain.serving.views.plan import (
     batch,
     batch_parts,
@@ -29,9 +29,12 @@ from foretrain.serving.views.plan import (
     gpus,
     kept_limits,
     machines_of,
+    old_prices,
+    plan_chart,
     renting,
     where,
     why_lost,
+    why_this,
 )
 from foretrain.serving.views.wording import (
     SPACE,
@@ -47,6 +50,8 @@ from foretrain.serving.views.wording import (
 from foretrain.units import format_bytes, format_duration, format_money
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from foretrain.estimates import Quantiles
     from foretrain.facts.offers import Offer
     from foretrain.jobs.job import Job, JobPart, Saving
@@ -60,13 +65,16 @@ _HARDLY = 0.05
 """Interruptions below this are none to speak of."""
 
 
-def plan_report(frontier: Frontier) -> Page:
-    """A plan with its step, its memory, what lost, and every source."""
-    return Page.of(f"What to rent to train {frontier.model}", _blocks(frontier))
+def plan_report(frontier: Frontier, today: date | None = None) -> Page:
+    """A plan with its rule, its step, its memory, what lost, and every source; `today` as of `plan_page`."""
+    return Page.of(f"What to rent to train {frontier.model}", _blocks(frontier, today))
 
 
-def _blocks(frontier: Frontier) -> Iterator[Block]:
+def _blocks(frontier: Frontier, today: date | None) -> Iterator[Block]:
     yield _answer(frontier)
+    yield Sentence(why_this(frontier))
+    for warning in old_prices(frontier, today):
+        yield Sentence(warning, Tone.WARNING)
     yield _figures(frontier)
     yield from _choice(frontier)
     if frontier.two_phases is not None:
@@ -147,7 +155,7 @@ def _choice(frontier: Frontier) -> Iterator[Block]:
         f"money, out of {frontier.considered:,} combinations of machines, strategy and batch size. Small "
         "print: the range of 80 % probability."
     )
-    yield front_chart(frontier, machines_of)
+    yield plan_chart(frontier)
     indices = [*frontier.front]
     if frontier.reported not in indices:
         indices.append(frontier.reported)
@@ -234,12 +242,17 @@ def _losers(frontier: Frontier) -> Iterator[Block]:
 
 
 def _exclusions(exclusions: Sequence[Exclusion]) -> Iterator[Block]:
-    """Offers that were not planned, and why."""
-    yield Heading("Excluded", level=2)
+    """Offers that were not planned, or on one node only, and why."""
+    yield Heading("Excluded and limited", level=2)
     yield Table(
-        [Column("why"), Column("machine types", right=True), Column("among them")],
+        [Column(""), Column("what", right=True), Column("why"), Column("among them")],
         [
-            (as_flags(one.reason), Cell(f"{one.count:,}", one.count), ", ".join(one.examples))
+            (
+                "limited" if one.is_partly else "excluded",
+                Cell(one.machine_types, one.count),
+                as_flags(one.reason),
+                ", ".join(one.examples),
+            )
             for one in exclusions
         ],
     )

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from foretrain.jobs.epochs import Epoch
     from foretrain.jobs.job import Job, JobPart
     from foretrain.jobs.predict import JobPrediction
-    from foretrain.prediction.advice.bottleneck import Bottleneck
-    from foretrain.prediction.advice.changes import Advice
+    from foretrain.prediction.advice.bottleneck import Advice, Bottleneck
     from foretrain.prediction.advice.scaling_curve import ScalingCurve, ScalingPoint
     from foretrain.prediction.answer import (
         FitAnswer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,6 @@ from foretrain.serving.views.blocks import (
     Table,
     Tone,
 )
-from foretrain.serving.views.schedule_charts import schedule_chart
 from foretrain.serving.views.wording import notes, probability, sentence, together
 from foretrain.units import format_duration, format_money
 
@@ -72,15 +72,17 @@ def run_page(answer: RealRun) -> Page:
 
 def schedule_page(answer: Schedule, explain: bool = False) -> Page:
     """Which jobs run where, and when the others will; `explain` adds the reasons."""
-    return Page.of(f"{len(answer.jobs):,} jobs under {answer.policy}", _schedule(answer, explain))
+    return Page.of(_title(answer), _schedule(answer, explain))
 
 
-def _title(outcome: Outcome) -> str:
-    jobs = len(outcome.jobs)
-    return f"{jobs:,} job{'' if jobs == 1 else 's'} under {outcome.policy}"
+def _title(answer: Outcome | Schedule) -> str:
+    jobs = len(answer.jobs)
+    return f"{jobs:,} job{'' if jobs == 1 else 's'} scheduled by policy {answer.policy}"
 
 
 def _report(outcome: Outcome, compared: Comparison | None) -> Iterator[Block]:
+    from foretrain.serving.views.schedule_charts import schedule_chart  # only reports draw
+
     yield Heading(_lead(outcome))
     yield _key_figures(outcome)
     if compared is not None:
@@ -169,7 +171,7 @@ def _all_jobs(outcome: Outcome) -> Iterator[Block]:
     if len(jobs) > _MOST_REPORTED:
         jobs = tuple(sorted(jobs, key=lambda each: -each.usd)[:_MOST_REPORTED])
         yield Sentence(f"The {_MOST_REPORTED:,} of {len(outcome.jobs):,} jobs that cost most.", Tone.MINOR)
-    titles = ("submitted", "starts", "ends", "due", "late", "nodes", "lateness", "starts of it")
+    titles = ("submitted", "starts", "ends", "due", "late", "nodes", "lateness", "attempts")
     yield Table(
         [Column("job", role="title"), *(Column(title, right=True) for title in titles), Column("remark")],
         [_report_row(each) for each in jobs],
@@ -180,7 +182,7 @@ def _all_jobs(outcome: Outcome) -> Iterator[Block]:
 
 def _report_row(job: JobOutcome) -> Row:
     def moment(seconds: float | None) -> Cell | str:
-        return "" if seconds is None else Cell(format_duration(seconds), seconds)
+        return "" if seconds is None else Cell(clock(seconds), seconds)
 
     def positive(value: float, write: Callable[[float], str]) -> Cell:
         return Cell(write(value), value) if value > 0 else Cell("", 0.0)
@@ -231,12 +233,12 @@ def _comparison(answer: Comparison) -> Table:
 
 def _outcome(outcome: Outcome) -> Iterator[Block]:
     """Cost, lateness and all jobs."""
-    jobs = len(outcome.jobs)
+    from foretrain.scheduling.accounting import JobStatus
+
     late = f"{outcome.late_jobs:,} late" if outcome.late_jobs else "none late"
-    yield Heading(
-        f"{jobs:,} job{'' if jobs == 1 else 's'} scheduled by policy {outcome.policy}: "
-        f"{format_money(outcome.total_usd)}, {late}"
-    )
+    ended = Counter(each.status for each in outcome.jobs if each.status is not JobStatus.COMPLETED)
+    others = "".join(f", {count:,} {status.value}" for status, count in ended.items())
+    yield Heading(f"{_title(outcome)}: {format_money(outcome.total_usd)}, {late}{others}")
     bound = outcome.bound_usd
     if bound is not None:
         over = f" ({outcome.total_usd / bound - 1:+.1%})" if bound > 0 else ""

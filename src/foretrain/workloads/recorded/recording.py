@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from foretrain.workloads.graph import Buffer, Graph, Phase, Role
-from foretrain.workloads.recorded.expressions import Expression, Fitter, NoExpression, NotWhole, Point
 from foretrain.workloads.recorded.template import (
     FROM_END,
     FROM_START,
@@ -19,7 +18,12 @@ from foretrain.workloads.recorded.template import (
     OWN_PARAMETERS,
     RELATIVE,
     SIZE,
+    Expression,
+    Fitter,
+    NoExpression,
     NotCovered,
+    NotWhole,
+    Point,
     Template,
 )
 

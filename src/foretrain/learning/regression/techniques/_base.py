@@ -20,7 +20,7 @@ import numpy as np
 from foretrain.learning.regression.columns import Schema
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.terms import Term, format_terms, matrix, term_from
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.registry import Registry, discover
 
 Parameters = Mapping[str, float | int | str]

@@ -28,7 +28,7 @@ from foretrain.learning.regression.columns import BATCH, PREDICTED, UNSEEN, Sche
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import Parameters, Predictor, Technique, floats
 from foretrain.prediction.corrections.error_model import size_spreads
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 
 _MOST_ROWS_FOR_VARIANCES = 400
 _SPREAD_OF_LOG = 1.0

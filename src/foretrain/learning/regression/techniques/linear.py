@@ -55,7 +55,7 @@ from foretrain.learning.regression.terms import (
     matrix,
     select,
 )
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.ties import first_of_least
 
 _MOST_TERMS = 40

@@ -22,7 +22,7 @@ from foretrain.learning.regression.columns import Schema
 from foretrain.learning.regression.table import Sample
 from foretrain.learning.regression.techniques._base import Parameters, Predictor, Technique, terms_from
 from foretrain.learning.regression.terms import Term, log_terms, matrix
-from foretrain.prediction.operators.listing import Floats
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.ties import round_digits
 
 _TREES = 100

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
-from foretrain.prediction.operators.listing import Floats
-from foretrain.prediction.strategies.layout import Layout, one_of, whole_number
+from foretrain.prediction.operators.pricing import Floats
 from foretrain.prediction.strategies.pipeline.cuts import (
     UNLIMITED,
     Chain,
@@ -41,6 +40,8 @@ from foretrain.prediction.strategies.pipeline.cuts import (
     position_of_every_call,
 )
 from foretrain.prediction.strategies.pipeline.schedules import (
+    INTERLEAVED,
+    ONE_FORWARD_ONE_BACKWARD,
     SCHEDULES,
     PipelineSchedule,
     peak_in_flight,
@@ -48,7 +49,7 @@ from foretrain.prediction.strategies.pipeline.schedules import (
 )
 from foretrain.prediction.strategies.pipeline.stages import Stage, stage_programs
 from foretrain.prediction.strategies.program import Axis, Program, unit_of
-from foretrain.prediction.strategies.strategy import MixedPrecision, Strategy
+from foretrain.prediction.strategies.strategy import Layout, MixedPrecision, Strategy, one_of, whole_number
 from foretrain.workloads.graph import Graph, Role
 
 
@@ -240,7 +241,6 @@ def _state_ratio(graph: Graph, budget: MemoryBudget) -> float:
     return held / sizes[Role.PARAMETER] if sizes[Role.PARAMETER] else 1.0
 
 
-_INTERLEAVED, _DEFAULT = "interleaved", "1f1b"
 _BALANCED = "balanced"
 
 
@@ -260,12 +260,12 @@ class PipelineParallel(Strategy):
         """`pp`, `schedule`, `chunks` and `layers`."""
         stages = whole_number("pp", given.get("pp", "1"))
         chunks = whole_number("chunks", given.get("chunks", "1"))
-        default = _INTERLEAVED if "chunks" in given else _DEFAULT
+        default = INTERLEAVED if "chunks" in given else ONE_FORWARD_ONE_BACKWARD
         schedule = one_of("schedule", given.get("schedule", default), tuple(SCHEDULES))
-        if chunks > 1 and schedule != _INTERLEAVED:
+        if chunks > 1 and schedule != INTERLEAVED:
             raise InvalidRequest(
                 f"schedule={schedule} runs one chunk per device, got chunks={chunks}; use "
-                f"schedule={_INTERLEAVED}, or omit chunks"
+                f"schedule={INTERLEAVED}, or omit chunks"
             )
         if chunks > 1 and stages == 1:
             raise InvalidRequest(f"chunks={chunks} requires a pipeline: give pp=2 or more")

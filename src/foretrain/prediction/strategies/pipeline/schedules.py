@@ -34,6 +34,7 @@ from foretrain.prediction.timeline import COMPUTE, Stream, Task
 from foretrain.workloads.graph import Phase
 
 Integers = NDArray[np.int64]
+ONE_FORWARD_ONE_BACKWARD, INTERLEAVED = "1f1b", "interleaved"
 
 
 class Slot(NamedTuple):
@@ -102,11 +103,11 @@ def schedule(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Pip
         raise InvalidRequest(
             f"stages, micro_batches and chunks must be at least 1, got {stages}, {micro_batches} and {chunks}"
         )
-    if chunks > 1 and name != "interleaved":
+    if chunks > 1 and name != INTERLEAVED:
         raise InvalidRequest(
             f"schedule {name} runs one chunk per device, got chunks={chunks}; use the interleaved schedule"
         )
-    if name == "interleaved" and micro_batches % stages:
+    if name == INTERLEAVED and micro_batches % stages:
         below = micro_batches // stages * stages
         near = f"{below} or {below + stages}" if below else f"{stages}"
         raise InvalidRequest(
@@ -118,7 +119,9 @@ def schedule(name: str, stages: int, micro_batches: int, chunks: int = 1) -> Pip
 
 def feasible_schedule(name: str, stages: int, micro_batches: int, chunks: int) -> PipelineSchedule:
     """The schedule by name; 1F1B in place of interleaved with one chunk."""
-    return schedule(name if chunks > 1 or name != "interleaved" else "1f1b", stages, micro_batches, chunks)
+    if chunks == 1 and name == INTERLEAVED:
+        name = ONE_FORWARD_ONE_BACKWARD
+    return schedule(name, stages, micro_batches, chunks)
 
 
 @lru_cache(maxsize=64)
@@ -166,8 +169,8 @@ def _interleave(stage: int, stages: int, micro_batches: int, chunks: int) -> Int
 
 SCHEDULES: Mapping[str, Callable[[int, int, int, int], Integers]] = {
     "gpipe": _gpipe,
-    "1f1b": _one_forward_one_backward,
-    "interleaved": _interleave,
+    ONE_FORWARD_ONE_BACKWARD: _one_forward_one_backward,
+    INTERLEAVED: _interleave,
 }
 """Functions from (stage, stages, micro-batches, chunks) to the order of passes of a stage."""
 
