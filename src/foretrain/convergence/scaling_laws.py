@@ -25,9 +25,8 @@ from typing import Any, ClassVar, Protocol
 
 from foretrain.convergence.options import REFERENCE_LAW
 from foretrain.errors import InvalidData
-from foretrain.estimates import Deviation, Estimate, Part
+from foretrain.estimates import Z90, Deviation, Estimate, Part
 from foretrain.facts.sheets import FactKind, data_root, read_toml
-from foretrain.probability import Z90
 from foretrain.registry import Registry
 
 _FILE = "scaling_laws.toml"

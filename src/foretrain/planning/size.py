@@ -62,8 +62,7 @@ from foretrain.prediction.corrections.apply import cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions
-from foretrain.prediction.resolving import refuse_precision, usual_precision
-from foretrain.prediction.scenario import model_flop, peak_of
+from foretrain.prediction.scenario import model_flop, peak_of, refuse_precision, usual_precision
 from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.progress import Progress, no_progress
 from foretrain.units import HOUR, format_count, format_duration, format_money
