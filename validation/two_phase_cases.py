@@ -31,8 +31,7 @@ from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import graph_at, workload_of
 
 MICRO_BATCH = 128
 """Samples a device takes at once."""

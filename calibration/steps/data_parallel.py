@@ -28,8 +28,7 @@ from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 _MOST_BYTES = 3e8
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
-from foretrain.facts import kept_offers
+from foretrain.facts import offers
 from foretrain.facts.offers import OfferQuery, all_offers, offers_named, search, shipped_offers
 from foretrain.facts.price_files import PriceChanges, import_prices
 
@@ -256,7 +256,7 @@ def test_a_crash_while_writing_leaves_the_old_prices_and_no_litter(
     def crash(_: object) -> tuple[str, ...]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kept_offers, "offer_fields", crash)
+    monkeypatch.setattr(offers, "offer_fields", crash)
     with pytest.raises(KeyboardInterrupt):
         import_prices(price_file(tmp_path, GOOD.replace("20.0", "22.0"), name="b_2028_01.csv"))
     assert (home / "offers.csv").read_bytes() == before

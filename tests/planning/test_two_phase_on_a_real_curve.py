@@ -35,7 +35,7 @@ from foretrain.prediction.scenario import StepConfiguration, evaluate, step_cont
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 FILE = Path(__file__).parent / "data" / "dawnbench_imagenet_resnet50.csv"
 TARGET, SAMPLES, BATCH = 93.0, 1_281_167, 1024

@@ -12,8 +12,7 @@ from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import evaluate
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import graph_at, workload_of
 
 MODEL = workload_of(WorkloadRequest("cifar-resnet20", batch=64))
 

@@ -17,8 +17,7 @@ from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import trace_workload
+from foretrain.workloads.workload import trace_workload, workload_of
 
 PHASES = {"f": Phase.FORWARD, "b": Phase.BACKWARD, "o": Phase.OPTIMIZER}
 

@@ -2,16 +2,19 @@
 
 Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_files`) replace the
 shipped current offers of a cloud unless those are newer. Offers that a user added (see `own_offers`) stand in
-place of the same machine's. Historical offers, of machines that can no longer be
-rented at that price, are found only when asked for.
+place of the same machine's. Both are in one file, replaced in one step by one writer at a time
+(`change_kept`): a reader sees the old prices or the new ones, and two writers lose none of each other's.
+Historical offers, of machines that can no longer be rented at that price, are found only when asked for.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -20,7 +23,7 @@ from pathlib import Path
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.facts import devices
 from foretrain.facts.providers import providers, shipped_providers, user_offers_file
-from foretrain.facts.user_data import read_kept
+from foretrain.facts.user_data import read_kept, write_atomically
 from foretrain.registry import normalise
 from foretrain.units import GIB
 
@@ -440,3 +443,39 @@ def offer_of(
 def _number_text(value: float | None) -> str:
     """A number in a file: to five decimals, as price catalogues state them."""
     return "" if value is None else f"{round(value, 5):.10g}"
+
+
+def change_kept(change: Callable[[tuple[Offer, ...]], Iterable[Offer] | None]) -> None:
+    """Replace the kept offers by what `change` makes of them, in one step; None leaves the file as it is."""
+    file = user_offers_file()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(file.with_suffix(".lock")):
+            after = change(kept_offers())
+            if after is not None:
+                _replace_file(file, sorted(after, key=_place))
+    except OSError as error:
+        raise InvalidRequest(
+            f"cannot write {str(file)!r}: {error.strerror}; set FORETRAIN_HOME to a directory of yours"
+        ) from error
+
+
+def _place(offer: Offer) -> tuple[str, str, str]:
+    return offer.provider, offer.instance, offer.region
+
+
+def _replace_file(file: Path, offers: Iterable[Offer]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(USER_COLUMNS)
+    writer.writerows((offer.provider, offer.as_of, offer.source, *offer_fields(offer)) for offer in offers)
+    write_atomically(file, text.getvalue())
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    import fcntl  # not on Windows, where offers can be read but not changed
+
+    with file.open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

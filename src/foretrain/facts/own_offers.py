@@ -23,8 +23,7 @@ from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import ForetrainError, InvalidData, MissingData, UnknownName
 from foretrain.facts.devices import device, family
-from foretrain.facts.kept_offers import change_kept
-from foretrain.facts.offers import OWN_SOURCE, Offer, all_offers, offer_of, own_offers
+from foretrain.facts.offers import OWN_SOURCE, Offer, all_offers, change_kept, offer_of, own_offers
 from foretrain.facts.price_files import Outlier, without_outliers
 from foretrain.registry import normalise
 

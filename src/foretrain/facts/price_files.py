@@ -47,11 +47,11 @@ from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.facts.devices import device
-from foretrain.facts.kept_offers import change_kept
 from foretrain.facts.offers import (
     OWN_SOURCE,
     Offer,
     all_offers,
+    change_kept,
     is_older,
     latest_as_of,
     offer_fields,

@@ -16,8 +16,7 @@ from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, evaluate
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import executed_graph_at
+from foretrain.workloads.workload import executed_graph_at, workload_of
 
 ROOFLINE = OperatorCostModel("roofline")
 CONVOLUTIONS = WorkloadRequest("mnist-cnn", batch=64, precision="fp32")

@@ -24,9 +24,8 @@ from foretrain.prediction.operators.pricing import (
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import graph_at, workload_of
 
 
 def convolution(dims: Mapping[str, int], direction: Direction = Direction.FORWARD) -> Work:

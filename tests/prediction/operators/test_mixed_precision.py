@@ -21,9 +21,8 @@ from foretrain.prediction.operators.pricing import Knowledge, PricedOps, listing
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 
 def graph(precision: str = "fp16", compiled: bool = False) -> Graph:

@@ -24,8 +24,7 @@ from foretrain.prediction.stragglers import default_jitter
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload, graph_at, workload_of
 
 
 def workload(model: str, precision: str = "fp32") -> Workload:

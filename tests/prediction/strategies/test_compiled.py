@@ -17,8 +17,7 @@ from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import Role
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import executed_graph, executed_graph_at
+from foretrain.workloads.workload import executed_graph, executed_graph_at, workload_of
 
 ON = "a100-sxm-80gb:4"
 DIVISIONS = ["tp=4", "tp=4,sp", "cp=4", "tp=2,sp,cp=2"]

@@ -22,8 +22,7 @@ from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.store.runs import PredictionMade, Run, Status
 from foretrain.units import format_duration
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import default_batch, graph_at
+from foretrain.workloads.workload import default_batch, graph_at, workload_of
 
 _WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attention", "channels_last")
 _PARALLELISM = ("strategy", "links", "network")
