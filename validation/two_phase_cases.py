@@ -23,7 +23,7 @@ from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, 
 from foretrain.jobs.bill import billed_seconds_each
 from foretrain.jobs.epochs import progress_step_seconds
 from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, worth_pairing
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
@@ -83,7 +83,7 @@ def priced_offers(network: Network) -> tuple[tuple[PricedOffer, ...], float]:
         channels_last=True,
     )
     workload = workload_of(request)
-    model = cost_model(DEFAULT, workload)
+    model = resolve_cost_model(DEFAULT, workload)
 
     @cache
     def seconds(machine: Hardware) -> tuple[float, float] | None:

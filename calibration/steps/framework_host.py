@@ -184,7 +184,7 @@ def _times(
         gradients="fp32" if framework == "nanotron" else None,
     )
     program = divide_step(executed_graph(workload_of(request)), layout_of(f"tp={tensor}", tensor, tensor))
-    step = OperatorCostModel().priced(program.graph, device(gpu))
+    step = OperatorCostModel().price(program.graph, device(gpu))
     times = with_launched_exchanges(call_times(step), program, step)
     return program, CallTimes(times.device, times.host / step.host.framework_factor)
 

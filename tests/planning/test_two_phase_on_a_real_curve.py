@@ -28,7 +28,7 @@ from foretrain.planning.two_phases.phases import (
     cheapest_in_phases,
     fastest_in_phases,
 )
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
@@ -59,7 +59,7 @@ def the_job() -> PhasedJob:
         if BATCH % offer.count == 0
     ]
     workload = workload_of(WorkloadRequest("resnet50", precision="fp16", channels_last=True))
-    model = cost_model(DEFAULT, workload)
+    model = resolve_cost_model(DEFAULT, workload)
     start = default(STARTUP).quantiles.p50
     runners, state = [], 0.0
     for offer in offers:

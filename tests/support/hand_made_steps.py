@@ -11,7 +11,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.cost_models import CallTimes, OperatorCostModel
-from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, parallel_step
+from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, predict_step
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.executed import ExecutedGraph
@@ -84,4 +84,4 @@ def parallel_step_on(
     """A step on real devices."""
     machine = hardware(on)
     layout = layout_of(strategy, machine.devices, machine.devices_per_node)
-    return parallel_step(ExecutedGraph(of), layout, micro_batches, environment(on, inter=inter))
+    return predict_step(ExecutedGraph(of), layout, micro_batches, environment(on, inter=inter))

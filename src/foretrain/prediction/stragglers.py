@@ -111,7 +111,7 @@ class WorkerTimes:
         scores = (np.log(positive / self.mean) + self.sigma**2 / 2) / self.sigma
         return np.exp(log_normal_share(np.maximum(scores, -30.0)))
 
-    def drawn(self, generator: np.random.Generator, size: tuple[int, ...]) -> Floats:
+    def draw(self, generator: np.random.Generator, size: tuple[int, ...]) -> Floats:
         """Random times."""
         if self.distribution is Distribution.SHIFTED_EXPONENTIAL:
             return self.shift + self.mean * self.cv * generator.standard_exponential(size)
@@ -215,7 +215,7 @@ def simulate_first_k(
     generator = np.random.default_rng(0)
     updates = max(_LEAST_UPDATES, math.ceil(_GRADIENTS / (_REPLICAS * k)))
     warm_up = max(updates // 4, math.ceil(4 * workers / k))
-    ready = times.drawn(generator, (_REPLICAS, workers))
+    ready = times.draw(generator, (_REPLICAS, workers))
     free, began = np.zeros(_REPLICAS), np.zeros(_REPLICAS)
     for update in range(warm_up + updates):
         if update == warm_up:
@@ -223,7 +223,7 @@ def simulate_first_k(
         first = np.argpartition(ready, k - 1, axis=1)[:, :k]
         latest = np.take_along_axis(ready, first, axis=1).max(axis=1)
         free = np.maximum(latest, free) + busy_seconds
-        next_ready = free[:, None] + overhead_seconds + times.drawn(generator, (_REPLICAS, k))
+        next_ready = free[:, None] + overhead_seconds + times.draw(generator, (_REPLICAS, k))
         np.put_along_axis(ready, first, next_ready, axis=1)
     each = (free - began) / updates
     return Simulated(float(each.mean()), float(each.std(ddof=1) / math.sqrt(_REPLICAS)))

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Nature, Phase, Role
 from foretrain.workloads.ops import Direction, Kind, Op
-from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation
+from foretrain.workloads.rematerialisation import Rematerialisation, plan_recomputation
 
 FUSED, PRODUCTS = "foretrain.fused", "foretrain.products"
 _POINTWISE = frozenset(
@@ -82,7 +82,7 @@ def fuse_kernels(
     kernels = [*products, *_runs(graph, kinds, products, fused, exchanges)]
     in_runs = {index for kernel in kernels if kernel.part for index in kernel.members}
     random = {op.call for op in ops if op.work.kind is Kind.RANDOM}
-    chosen = rematerialisation(graph, set(range(len(graph.calls))) - in_runs, random)
+    chosen = plan_recomputation(graph, set(range(len(graph.calls))) - in_runs, random)
     return _rebuilt(chosen, kernels)
 
 

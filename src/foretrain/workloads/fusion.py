@@ -21,7 +21,7 @@ from itertools import accumulate
 from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Nature, Phase, Spec
 from foretrain.workloads.ops import Kind, Op
-from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation
+from foretrain.workloads.rematerialisation import Rematerialisation, plan_recomputation
 from foretrain.workloads.rules import operators
 
 FUSIBLE = frozenset(
@@ -69,14 +69,14 @@ class Fusion:
     retyped: tuple[tuple[int, str], ...]
 
 
-def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
+def plan_fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
     """The graph as `torch.compile` would run it, with no kernel spanning the start of the calls `breaks`.
 
     Exchanges between devices are such breaks: a kernel cannot go on with a sum that other devices still send.
     """
     ops = operators(graph)
     stays = {op.call for op in ops if not _is_fusible(op)}
-    chosen = rematerialisation(graph, stays, {op.call for op in ops if op.work.kind is Kind.RANDOM})
+    chosen = plan_recomputation(graph, stays, {op.call for op in ops if op.work.kind is Kind.RANDOM})
     graph = chosen.graph
     scheduled = _schedule(graph, ops, frozenset(breaks))
     readers = _readers(graph)
@@ -100,7 +100,7 @@ def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
 
 def fuse(graph: Graph) -> Graph:
     """The graph as `torch.compile` would run it."""
-    return fusion(graph).graph
+    return plan_fusion(graph).graph
 
 
 def _is_fusible(op: Op) -> bool:

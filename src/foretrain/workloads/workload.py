@@ -19,7 +19,7 @@ from foretrain.progress import phase
 from foretrain.workloads import cache
 from foretrain.workloads.depth import at_every_depth, deepen
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
-from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
+from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, derive_family
 from foretrain.workloads.graph import Graph, with_options
 from foretrain.workloads.options import (
     ATTENTION_KERNELS,
@@ -331,7 +331,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
         if shipped is not None and shipped.has(axes):
             return shipped.family(axes)
         sized = (replace(workload, source=source).at(batch=batch, seq_len=length) for batch, length in values)
-        return family(axes, [trace_workload(each) for each in sized])
+        return derive_family(axes, [trace_workload(each) for each in sized])
 
     try:
         recorded = _from_few_blocks(workload, record, _join) or record(workload.source)

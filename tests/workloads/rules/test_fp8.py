@@ -95,7 +95,7 @@ def test_no_scaling_is_faster_than_delayed(name: str, compiled: bool) -> None:
     model, on = OperatorCostModel(), device(name)
     seconds = {
         scaling: float(
-            model.priced(
+            model.price(
                 graph("mlp", precision="fp8", fp8_scaling=scaling, compile=compiled), on
             ).priced.seconds.sum()
         )

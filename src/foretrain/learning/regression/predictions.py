@@ -64,7 +64,7 @@ def predicted_seconds(
     workload = workload_of(WorkloadRequest(model=model, batch=batch, **typed))
     if gpus == 1:
         return step_estimate(
-            OperatorCostModel().priced(graph_at(workload, batch), device(device_name))
+            OperatorCostModel().price(graph_at(workload, batch), device(device_name))
         ).seconds
     return _on_many(workload, f"{device(device_name).id}:{gpus}")
 

@@ -57,7 +57,7 @@ def options_of(change: str, device: str) -> dict[str, str]:
     return options
 
 
-def remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
+def find_remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
     """What would make a step fit that does not, or how far each change gets; empty if it fits already."""
     if now.memory.fits:
         return ()

@@ -41,7 +41,7 @@ from foretrain.prediction.scenario import (
     model_flop,
     peak_of,
 )
-from foretrain.prediction.step.parallel import StepEnvironment, parallel_step
+from foretrain.prediction.step.parallel import StepEnvironment, predict_step
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import DATA_PARALLEL, layout_of
 from foretrain.workloads.executed import ExecutedGraph
@@ -129,12 +129,12 @@ class CachedCostModel(CostModel):
     inner: CostModel
     cached: dict[tuple[Device, int], PricedStep] = field(default_factory=dict)
 
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """The operators of steps with their times."""
         for graph in graphs:
             key = device, graph.batch
             if key not in self.cached:
-                self.cached[key] = self.inner.priced(graph, device)
+                self.cached[key] = self.inner.price(graph, device)
         return tuple(self.cached[device, graph.batch] for graph in graphs)
 
 
@@ -262,7 +262,7 @@ class GlobalBatch:
         context = StepContext(self.workload, group, environment, self.input, self.jitter)
         configuration = StepConfiguration(layout_of(DATA_PARALLEL, devices, network.devices_per_node), batch)
         executed = self._executed(batch)
-        step = parallel_step(executed, configuration.layout, 1, environment)
+        step = predict_step(executed, configuration.layout, 1, environment)
         return evaluation_of(context, configuration, executed, step)
 
     @cached_property
