@@ -168,27 +168,18 @@ def score_of_maximum(probability: float, workers: int) -> float:
     return -NormalDist().inv_cdf(-math.expm1(math.log(probability) / workers))
 
 
-@dataclass(frozen=True)
-class Slowest:
-    """Time of the slowest worker of a step: expected value and quantiles."""
-
-    seconds: float
-    p10: float
-    p90: float
-
-
 def expected_maximum(mean: float, cv: float, workers: int) -> float:
     """Expected time of the slowest of `workers` log-normal workers."""
     return expected_order_statistic(WorkerTimes(mean, cv), workers, workers)
 
 
-def slowest_of(times: WorkerTimes, workers: int) -> Slowest:
-    """The time of the slowest of `workers` workers."""
+def slowest_of(times: WorkerTimes, workers: int) -> tuple[float, float, float]:
+    """The time of the slowest of `workers` workers: its expected value, 10th and 90th percentile."""
     if workers < 1:
         raise InvalidRequest(f"workers must be at least 1, got {workers}")
     scores = np.array([score_of_maximum(share, workers) for share in (0.1, 0.9)])
     p10, p90 = times.at_scores(scores).tolist()
-    return Slowest(expected_order_statistic(times, workers, workers), p10, p90)
+    return expected_order_statistic(times, workers, workers), p10, p90
 
 
 _REPLICAS = 64
@@ -196,19 +187,11 @@ _GRADIENTS = 300_000
 _LEAST_UPDATES = 200
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """A mean over replicas."""
-
-    seconds: float
-    standard_error: float
-
-
 @lru_cache(maxsize=256)
 def simulate_first_k(
     times: WorkerTimes, k: int, workers: int, busy_seconds: float = 0.0, overhead_seconds: float = 0.0
-) -> Simulated:
-    """Average time between updates with K of `workers` workers.
+) -> tuple[float, float]:
+    """Average time between updates with K of `workers` workers, and its standard error over the replicas.
 
     An update keeps the server busy for `busy_seconds`; its K workers restart after that and an overhead.
     """
@@ -226,7 +209,7 @@ def simulate_first_k(
         next_ready = free[:, None] + overhead_seconds + times.draw(generator, (_REPLICAS, k))
         np.put_along_axis(ready, first, next_ready, axis=1)
     each = (free - began) / updates
-    return Simulated(float(each.mean()), float(each.std(ddof=1) / math.sqrt(_REPLICAS)))
+    return float(each.mean()), float(each.std(ddof=1) / math.sqrt(_REPLICAS))
 
 
 _LATTICE = 2048  # a power of two, for the FFTs
@@ -325,8 +308,8 @@ def with_slowest(estimate: Estimate, devices: int, jitter: float) -> Estimate:
     """A step with the wait for the slowest of the devices that exchange gradients."""
     if not jitter or devices == 1:
         return estimate
-    slowest = slowest_of(WorkerTimes(estimate.value, jitter), devices)
-    waiting = max(0.0, slowest.seconds - estimate.value)
-    below = min(waiting, max(0.0, slowest.seconds - slowest.p10))
-    part = Part(SLOWEST, waiting, "jitter between devices", below, max(0.0, slowest.p90 - slowest.seconds))
+    slowest, p10, p90 = slowest_of(WorkerTimes(estimate.value, jitter), devices)
+    waiting = max(0.0, slowest - estimate.value)
+    below = min(waiting, max(0.0, slowest - p10))
+    part = Part(SLOWEST, waiting, "jitter between devices", below, max(0.0, p90 - slowest))
     return replace(estimate, parts=(*estimate.parts, part))

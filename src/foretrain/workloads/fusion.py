@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from foretrain.workloads.fused_kernels import FUSED
+from foretrain.workloads.fused_kernels import FUSED, Fusion
 from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Nature, Phase, Spec
 from foretrain.workloads.ops import Kind, Op
 from foretrain.workloads.rematerialisation import Rematerialisation, plan_recomputation
@@ -54,19 +54,6 @@ _CALLS_PERCONVOLUTION = 300
 _SMALL_CHANNELS = 64
 _SLOWDOWN = {"grouped": 1.358, "small": 0.783, "narrowing": 0.725, "other": 0.823}
 """Channels-last time over channels-first time of forward convolutions, as TorchInductor assumes it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Fusion:
-    """A fused graph, and where each call of the graph it was made from went.
-
-    `place[i]` is the call that call `i` became part of; one more entry stands for the end of the step.
-    `retyped` are specs that the fused graph has in another dtype, too (see `rematerialisation`).
-    """
-
-    graph: Graph
-    place: tuple[int, ...]
-    retyped: tuple[tuple[int, str], ...]
 
 
 def plan_fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
