@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from benchmarks.timing import benchmark
 from foretrain.facts.devices import devices
-from foretrain.facts.offers import OfferQuery, search, shipped_offers
+from foretrain.facts.offers import search, shipped_offers
+from foretrain.facts.options import OfferQuery
 
 
 @benchmark("read all devices", target_seconds=0.15, prepare=devices.cache_clear)
@@ -22,4 +23,4 @@ def read_offers() -> None:
 @benchmark("search offers", target_seconds=0.02)
 def search_offers() -> None:
     """One filter among all offers."""
-    search(OfferQuery(gpu="a100", count=8, cheapest_region=True))
+    search(OfferQuery(gpu="a100", count=8))

@@ -101,7 +101,9 @@ def test_other_predictions_are_refused(prediction: object) -> None:
 
 
 def test_prices_are_given_or_those_of_an_offer() -> None:
-    (offer,) = foretrain.search_offers(foretrain.OfferQuery(clouds=("aws",), gpu="t4", limit=1))
+    (offer,) = foretrain.search_offers(
+        foretrain.OfferQuery(cloud=("aws",), gpu="t4", limit=1, all_regions=True)
+    )
     priced = callbacks.hourly_price(None, f"{offer.provider}:{offer.instance}")
     assert priced is not None and priced > 0
     assert callbacks.hourly_price(2.5, None) == 2.5

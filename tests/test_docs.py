@@ -7,8 +7,10 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -38,12 +40,17 @@ def shown_commands(text: str) -> Iterator[list[str]]:
             yield shlex.split(re.split(r"[|;]", line)[0], comments=True)
 
 
+@cache
+def known_commands() -> dict[str, Any]:
+    return {command.name: command for command in render_docs.commands()}
+
+
 def problem_with(words: list[str]) -> str | None:
     """Why the command line would not understand these words, or None."""
     if words[0].startswith("-"):
         return None if words[0] in {"--help", "--version", "--install-completion"} else f"option {words[0]}"
     words = words[: words.index("--")] if "--" in words else words  # what follows is another command
-    known = {command.name: command for command in render_docs.commands()}
+    known = known_commands()
     of_family = " ".join(words[:2])  # `runs list`
     command = of_family if of_family in known else words[0]
     if command not in known:

@@ -24,7 +24,7 @@ RUN_SINCE = frozenset(
     "transfer own_timings curves nanogpt dawnbench amd kernels_matrix kernels_vector kernels_convolution "
     "layout_memory published peft neusight compiled did_it_run mlperf_time vtrain ultrascale lambda backward "
     "deepbench profet two_phase dawnbench_runs seed_job batch_size driple collectives justus algoperf "
-    "data_parallel lambda_multi".split()
+    "data_parallel lambda_multi origins".split()
 )
 """Suites whose figures are those of the shipped calibrations; the page names all others."""
 _LISTED = 2

@@ -113,6 +113,16 @@ def _consumption(scenario: Scenario, samples: int | None = None) -> Consumption:
     return timeline_consumption(scenario, pace, "", pace.seconds / samples if samples else None)
 
 
+def predict_settings(model: str, batch: int) -> dict[str, Consumption]:
+    """A workload under synchronous servers, by the name of each setting that the presentation has."""
+    workload = {"model": model, "batch": batch}
+    settings = tomllib.loads(FILE.read_text(encoding="utf-8"))["setting"]
+    return {
+        setting["name"]: _consumption(_scenario(workload, setting, f"ps-sync,servers={setting['servers']}"))
+        for setting in settings
+    }
+
+
 def _predicted(workload: Mapping[str, Any], setting: Mapping[str, Any]) -> ResourceBursts:
     strategy = f"ps-{workload['updates']},servers={setting['servers']}"
     return _consumption(_scenario(workload, setting, strategy)).of(workload["resource"])

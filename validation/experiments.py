@@ -1,6 +1,6 @@
 """The tables and figures of `docs/experiments.md`: `python -m validation.experiments`.
 
-Reads the runs that two campaigns stored (`data/seeds` and `data/resources`) and writes figures to
+Reads the runs that two campaigns stored (`data/batch_sizes` and `data/resources`) and writes figures to
 `docs/images/experiments` and each table between its markers in the page.
 """
 
@@ -37,7 +37,9 @@ from foretrain.units import format_duration
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "experiments.md"
 IMAGES = ROOT / "docs" / "images" / "experiments"
-SEEDS, RESOURCES = (ROOT / "validation" / "data" / name / "runs.parquet" for name in ("seeds", "resources"))
+BATCH_SIZES, RESOURCES = (
+    ROOT / "validation" / "data" / name / "runs.parquet" for name in ("batch_sizes", "resources")
+)
 _SHAPES = {"single": "circle", "ddp": "square", "fsdp": "triangle-up", "ps-sync": "triangle-down",
            "ps-async": "diamond"}  # fmt: skip
 _SIDE = 330
@@ -45,7 +47,7 @@ _NAMES = {"voice-linear": "voice, linear", "voice-conv": "voice, convolutional",
           "mnist-cnn": "MNIST CNN", "mnist-resnet18": "MNIST ResNet-18"}  # fmt: skip
 
 
-def seeds_table(runs: Sequence[Run], model: str) -> list[str]:
+def batch_sizes_table(runs: Sequence[Run], model: str) -> list[str]:
     """Measured and predicted steps by batch, and the throughput of two workers over that of one."""
     by_batch: dict[int, dict[int, Run]] = defaultdict(dict)
     for run in runs:
@@ -104,7 +106,7 @@ def errors_table(runs: Sequence[Run], title: str, group: Callable[[Run], str]) -
     return lines
 
 
-def draw_seeds(runs: Sequence[Run]) -> Spec:
+def draw_batch_sizes(runs: Sequence[Run]) -> Spec:
     """Step time over batch size: measured points, predicted lines with their interval."""
     views = []
     for model, title in _NAMES.items():
@@ -200,13 +202,13 @@ def filled(page: str, tables: Mapping[str, Iterable[str]]) -> str:
 
 def main() -> None:
     """Draw the figures and fill in the tables."""
-    seeds, resources = read_parquet(SEEDS), read_parquet(RESOURCES)
+    by_batch, resources = read_parquet(BATCH_SIZES), read_parquet(RESOURCES)
     IMAGES.mkdir(parents=True, exist_ok=True)
-    save_spec(draw_seeds(seeds), IMAGES / "seeds.svg")
+    save_spec(draw_batch_sizes(by_batch), IMAGES / "batch_sizes.svg")
     save_spec(draw_errors(resources), IMAGES / "errors.svg")
     save_spec(draw_bursts(resources), IMAGES / "bursts.svg")
-    tables: dict[str, Any] = {model: seeds_table(seeds, model) for model in _NAMES}
-    tables["errors by model"] = errors_table(seeds, "model", lambda run: str(run.setting["model"]))
+    tables: dict[str, Any] = {model: batch_sizes_table(by_batch, model) for model in _NAMES}
+    tables["errors by model"] = errors_table(by_batch, "model", lambda run: str(run.setting["model"]))
     tables["errors by strategy"] = errors_table(resources, "strategy", strategy_of)
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
 

@@ -1,7 +1,7 @@
 """Per-layer regressions judged: whole networks from profiles of this machine, single layers from data sets.
 
 The layers in `data/layers` were timed by `validation/measure_layers.py` on one core of a shared virtual
-machine. Lines fitted to one network predict the others (the seed: GoogLeNet's layers predict AlexNet), and
+machine. Lines fitted to one network predict the others (Ardagna: GoogLeNet's layers predict AlexNet), and
 lines of all others predict one.
 """
 

@@ -1,7 +1,7 @@
-"""What `foretrain learn` reaches on public timings: the four extrapolations of the seed, cell by cell.
+"""What `foretrain learn` reaches on public timings: the four extrapolations of Ardagna 2019, cell by cell.
 
-A cell is a network on a GPU, as in the seed's tables (`data/seed_cells.toml`), and its error the mean of its
-rows that were left out. PROFET has the seed's K80 and M60 and varies batch, GPU and depth; Lambda's
+A cell is a network on a GPU, as in its tables (`data/ardagna_cells.toml`), and its error the mean of its
+rows that were left out. PROFET has its K80 and M60 and varies batch, GPU and depth; Lambda's
 TensorFlow runs vary the number of GPUs and have ten GPU types. Every model is fitted to rows before the
 extrapolation only, and so are the constants of the prediction that the gray box starts from.
 """
@@ -26,25 +26,25 @@ from validation.learn_layers import layer_sets, profile_cases
 from validation.learn_tables import LambdaRow, Profet, read_lambda, read_profet
 from validation.report import Case, Metrics, SuiteReport, metrics, quantile
 
-SEED_FILE = Path(__file__).parent / "data" / "seed_cells.toml"
-GRAY, SEED, SEEDS_OWN, BASE = "gray-box", "linear", "seed, its own cells", "foretrain's prediction alone"
+PUBLISHED_FILE = Path(__file__).parent / "data" / "ardagna_cells.toml"
+GRAY, LINEAR, PUBLISHED, BASE = "gray-box", "linear", "Ardagna, its own cells", "foretrain's prediction alone"
 _PLAIN: Parameters = {"base": "predicted"}
 _LINE: Parameters = {"base": "line"}
 _BY_FIGURES: Parameters = {"device": FIGURES}
-"""Black boxes know a device by its figures, as the seed's do: a GPU never timed has no name they know."""
+"""Black boxes know a device by its figures, as Ardagna's do: a GPU never timed has no name they know."""
 _DEEPER = {"ResNet34": ("ResNet18",), "VGG19": ("VGG11", "VGG13", "VGG16")}
 _DEPTHS = {"ResNet18": 8, "ResNet34": 16, "VGG11": 8, "VGG13": 10, "VGG16": 13, "VGG19": 16}
 """Residual blocks and convolutions: the inner modules of PROFET's networks."""
 _SMALL = 64
 
 _NOTES = (
-    "A cell is one network on one GPU (of the seed also one number of GPUs), its error the mean over its "
+    "A cell is one network on one GPU (of Ardagna also one number of GPUs), its error the mean over its "
     "rows left out; PROFET's cells have up to five image sizes. The figures are mean, median and 90th "
     "percentile over cells.",
     "Batch size: batches 128 and 256 from 16, 32 and 64 of the same GPU. Black boxes are fitted to one "
-    "network at one image size, as the seed's; the gray box to all networks of the GPU.",
+    "network at one image size, as Ardagna's; the gray box to all networks of the GPU.",
     "GPU count: the most GPUs of a machine from the fewer ones, weak scaling, Lambda's TensorFlow runs.",
-    "Compute power: a GPU from the others. The seed's GPUs are of 2014 to 2017; of PROFET's four, each is "
+    "Compute power: a GPU from the others. Ardagna's GPUs are of 2014 to 2017; of PROFET's four, each is "
     "the only one of its generation. A K80 has 10 % fewer GFLOP/s than an M60 and takes 1.8 times as long, "
     "which no property of the sheets explains: cuDNN's kernels for Kepler reach less than half the share "
     "of the peak that those for Maxwell reach. Where another GPU of the generation was timed (Lambda's "
@@ -68,11 +68,11 @@ def run(data: Path) -> SuiteReport:
     }
     by_set: dict[str, dict[str, Metrics]] = {}
     for question, cases in questions.items():
-        by_set[f"{question}, cells"] = _cell_metrics(cases) | _seed_metrics(question.partition(",")[0])
+        by_set[f"{question}, cells"] = _cell_metrics(cases) | _published_metrics(question.partition(",")[0])
     both = [
         case for name in ("compute-power, PROFET", "compute-power, Lambda FP32") for case in questions[name]
     ]
-    by_set["compute-power, both, cells"] = _cell_metrics(both) | _seed_metrics("compute-power")
+    by_set["compute-power, both, cells"] = _cell_metrics(both) | _published_metrics("compute-power")
     for question in ("batch-size", "compute-power, PROFET"):
         for name in sorted({case.group.partition(" on ")[0] for case in questions[question]}):
             of_network = [case for case in questions[question] if case.group.startswith(f"{name} on ")]
@@ -106,14 +106,14 @@ def _over_cells(errors: Sequence[float]) -> Metrics:
     )
 
 
-def _seed_metrics(question: str) -> dict[str, Metrics]:
-    cells = seed_cells().get(question)
-    return {} if cells is None else {SEEDS_OWN: _over_cells(cells)}
+def _published_metrics(question: str) -> dict[str, Metrics]:
+    cells = published_cells().get(question)
+    return {} if cells is None else {PUBLISHED: _over_cells(cells)}
 
 
-def seed_cells() -> dict[str, list[float]]:
-    """The seed's cells by question, as shares."""
-    raw = tomllib.loads(SEED_FILE.read_text(encoding="utf-8"))
+def published_cells() -> dict[str, list[float]]:
+    """Ardagna's cells by question, as shares."""
+    raw = tomllib.loads(PUBLISHED_FILE.read_text(encoding="utf-8"))
     return {
         question: [value / 100 for row in table.values() for value in row]
         for question, table in raw.items()
@@ -159,7 +159,7 @@ def _batch_size(profet: Profet) -> list[Case]:
         sample = sample_of(table_of(profet.rows(here, predicted, names)), "seconds", names)
         fold = folds(sample, "batch-size")[0]
         gray = _predict(sample, fold, GRAY, _PLAIN)
-        lines = {name: _one_by_one(sample, fold, name) for name in (SEED, "nnls", "ridge")}
+        lines = {name: _one_by_one(sample, fold, name) for name in (LINEAR, "nnls", "ridge")}
         for place, index in enumerate(fold.test.tolist()):
             model, dataset = _text(sample, index, "model"), _text(sample, index, "dataset")
             by_method = {
@@ -173,7 +173,7 @@ def _batch_size(profet: Profet) -> list[Case]:
 
 
 def _one_by_one(sample: Sample, fold: Fold, technique: str) -> Floats:
-    """Each network and data set by a black box of its own, as the seed's."""
+    """Each network and data set by a black box of its own, as Ardagna's."""
     keys = sample.rows[:, [sample.schema.place("model"), sample.schema.place("dataset")]]
     predicted = np.full(len(sample), np.nan)
     for key in np.unique(keys, axis=0):
@@ -202,13 +202,13 @@ def _gpu_count(timed: Sequence[LambdaRow]) -> list[Case]:
         fold = folds(sample, "gpu-count")[0]
         gray = _predict(sample, fold, GRAY, _PLAIN)
         ernest = _per_model(sample, fold, "ernest")
-        line = _per_model(sample, fold, SEED)
+        line = _per_model(sample, fold, LINEAR)
         for place, index in enumerate(fold.test.tolist()):
             model = _text(sample, index, "model")
             cell = f"{model} on {chosen[0].device}"
             label = f"{model} {machine[1]}, {sample.column('gpus')[index]:g} GPUs of {machine[0]}"
             by_method = {
-                GRAY: float(gray[place]), "ernest": float(ernest[place]), SEED: float(line[place]),
+                GRAY: float(gray[place]), "ernest": float(ernest[place]), LINEAR: float(line[place]),
                 "same as with fewer GPUs": _nearest_fewer(sample, fold, index),
             }  # fmt: skip
             cases.append(_case(cell, label, float(sample.measured[index]), by_method))
@@ -245,7 +245,7 @@ def _compute_power_profet(profet: Profet) -> list[Case]:
         is_out = np.array([_text(sample, index, "device") == gpu for index in range(len(sample))])
         fold = Fold(np.flatnonzero(~is_out), np.flatnonzero(is_out), gpu)
         gray = _predict(sample, fold, GRAY, _PLAIN)
-        black = {name: _one_by_one(sample, fold, name) for name in (SEED, "ridge")}
+        black = {name: _one_by_one(sample, fold, name) for name in (LINEAR, "ridge")}
         for place, index in enumerate(fold.test.tolist()):
             model = _text(sample, index, "model")
             by_method = {
@@ -280,7 +280,7 @@ def _unseen_devices(chosen: Sequence[LambdaRow]) -> list[Case]:
         by_name = {
             GRAY: _predict(sample, fold, GRAY, _LINE),
             "ridge": _predict(sample, fold, "ridge"),
-            SEED: _per_model(sample, fold, SEED),
+            LINEAR: _per_model(sample, fold, LINEAR),
         }
         for place, index in enumerate(fold.test.tolist()):
             model, device_id = _text(sample, index, "model"), _text(sample, index, "device")
@@ -313,7 +313,7 @@ def _deeper_cases(profet: Profet, here: Flags, predicted: Floats, model: str, gp
     fold = Fold(np.flatnonzero(~is_out), np.flatnonzero(is_out), model)
     by_name = {GRAY: _predict(sample, fold, GRAY, _PLAIN)}
     if len(np.unique(sample.column("depth")[fold.train])) > 1:
-        by_name |= {name: _predict(sample, fold, name) for name in (SEED, "nnls", "ridge")}
+        by_name |= {name: _predict(sample, fold, name) for name in (LINEAR, "nnls", "ridge")}
     cases = []
     for place, index in enumerate(fold.test.tolist()):
         by_method = {name: float(values[place]) for name, values in by_name.items()}

@@ -27,7 +27,7 @@ from validation.report import Case, Metrics, SuiteReport, metrics
 from validation.splitting import by_group, intervals, leave_out, worst
 
 HERE, STRICT = "foretrain", "foretrain, GPU forgotten"
-SEED, SCALED, LINE = "end-to-end regression", "roofline, scaled", "straight line in the batch"
+END_TO_END, SCALED, LINE = "end-to-end regression", "roofline, scaled", "straight line in the batch"
 _LARGEST = 256
 _FAMILIES = ("AlexNet", "Inception", "ResNet", "VGG")
 _NOTES = (
@@ -67,7 +67,7 @@ def _gpu_out(
 ) -> list[Case]:
     gpus = [item.step.device_id for item in steps]
     predicted = {HERE: _leave_out(steps, gpus, speed), STRICT: _forgotten(steps, speed)}
-    predicted |= _peers(steps, gpus) | {SEED: _seed_on_other_gpus(steps)}
+    predicted |= _peers(steps, gpus) | {END_TO_END: _regression_on_other_gpus(steps)}
     cases = _cases(steps, gpus, predicted)
     by_set["leave GPU out"] = _metrics(cases)
     for gpu, group in by_group(cases).items():
@@ -100,7 +100,7 @@ def _larger_batches(
     predicted = harness_seconds(steps, data)
     spreads = fit_spreads(steps, predicted)
     predictions = predict_sizes(steps, predicted, KNOWN_UP_TO, KNOWN_UP_TO + 1, _LARGEST, spreads)
-    seed = _seed_on_small_batches(steps)
+    regression = _regression_on_small_batches(steps)
     line = _straight_line(steps)
     cases = []
     for prediction in predictions:
@@ -108,7 +108,7 @@ def _larger_batches(
         by_method = {
             HERE: prediction.p50 * step.seconds,
             "foretrain without the timings": float(predicted[prediction.index]),
-            SEED: float(seed[prediction.index]),
+            END_TO_END: float(regression[prediction.index]),
             LINE: float(line[prediction.index]),
         }
         interval = Quantiles(
@@ -160,8 +160,8 @@ def _peers(steps: Sequence[PricedStep], groups: Sequence[str]) -> dict[str, Floa
     return peers | {SCALED: leave_out(groups, len(steps), predict)}
 
 
-def _seed_on_other_gpus(steps: Sequence[PricedStep]) -> Floats:
-    """The seed's regression of each network on the other GPUs."""
+def _regression_on_other_gpus(steps: Sequence[PricedStep]) -> Floats:
+    """Ardagna's regression of each network on the other GPUs."""
     predicted = np.full(len(steps), np.nan)
     networks = {(item.step.model, item.step.image_size) for item in steps}
     for network in sorted(networks):
@@ -174,8 +174,8 @@ def _seed_on_other_gpus(steps: Sequence[PricedStep]) -> Floats:
     return predicted
 
 
-def _seed_on_small_batches(steps: Sequence[PricedStep]) -> Floats:
-    """The seed's regression of each network and GPU on its small batches."""
+def _regression_on_small_batches(steps: Sequence[PricedStep]) -> Floats:
+    """Ardagna's regression of each network and GPU on its small batches."""
     predicted = np.full(len(steps), np.nan)
     for group in sequences(steps):
         small = [index for index in group if steps[index].step.batch <= KNOWN_UP_TO]

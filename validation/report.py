@@ -121,13 +121,14 @@ def markdown(report: SuiteReport) -> str:
         lines += [f"| {method} | {v.right} | {v.total} | {v.share:.1%} |" for method, v in by_verdict.items()]
         lines.append("")
     for table in report.tables:
-        lines += [f"**{table.title}**", "", *_table(table), ""]
+        lines += [f"**{table.title}**", "", *table_lines(table), ""]
     lines += _worst(report.cases)
     lines += [f"- {note}" for note in report.notes]
     return "\n".join(lines) + "\n"
 
 
-def _table(table: Table) -> list[str]:
+def table_lines(table: Table) -> list[str]:
+    """A table in Markdown, without its title."""
     rule = "|".join("---" for _ in table.headings)
     return [f"| {' | '.join(row)} |" for row in (table.headings,)] + [
         f"|{rule}|",

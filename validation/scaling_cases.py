@@ -21,7 +21,7 @@ PEERS: Mapping[str, str] = {
     "ring": "linear compute + ring, p-norm",
     "pollux": "Pollux",
     "optimus": "Optimus",
-    "seed": "a0 M/g + a1 g + a2",
+    "sanghvi": "a0 M/g + a1 g + a2",
 }
 CHOSEN = "the form best on timings left out"
 METHODS = (HERE, ANY, NEVER, CHOSEN, *PEERS.values())

@@ -46,7 +46,7 @@ DATA = ROOT / "validation" / "data" / "scheduling_runs"
 BACKENDS = ("local", "ray", "slurm")
 SCALE = 100.0
 NODE = NodeType(name="core", gpu="cpu", gpus=1, usd_per_hour=0.56 * SCALE)
-"""The price of the seed's NC6, scaled. A node stands for one core."""
+"""The price of Ardagna's NC6, scaled. A node stands for one core."""
 ON_A_CORE = Configuration("core", 1)
 PROFILE_STEPS = 40
 APART_SECONDS = 8.0
@@ -183,7 +183,7 @@ def _kept(run: RealRun, profiles: dict[Kind, Profile], load: float) -> str:
 
 
 def slots_table(result: dict[str, Any]) -> list[str]:
-    """The table of the seed: predicted and real cost of each slot, and their sums."""
+    """The table of Ardagna 2019: predicted and real cost of each slot, and their sums."""
     lines = ["| slot | event | predicted ($) | real ($) |", "|--:|---|--:|--:|"]
     for number, slot in enumerate(result["slots"], 1):
         event = f"{slot['event']} {slot['subject']}".strip()

@@ -1,9 +1,10 @@
-"""The seed's question on public curves: time (and so cost) to 80 % accuracy on CIFAR-10, from part of a run.
+"""Sanghvi's question on public curves: time (and so cost) to 80 % accuracy on CIFAR-10, from part of a run.
 
-As the seed does, an epoch's time is the median of those seen, and the job's time is that times the epochs
-predicted; its cost is that at a fixed hourly price, with the same relative error. The seed predicted 94 and
-51 epochs where it took 25: off by 276 % and 104 %. DAWNBench has no run of its network (ResNet-50), but
-twelve of ResNet-164 on its devices, a K80 or a P100.
+As in K. B. Sanghvi, "Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU Setting", an
+epoch's time is the median of those seen, and the job's time is that times the epochs predicted; its cost is
+that at a fixed hourly price, with the same relative error. The paper predicted 94 and 51 epochs where it took
+25: off by 276 % and 104 %. DAWNBench has no run of its network (ResNet-50), but twelve of ResNet-164 on its
+devices, a K80 or a P100.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from validation.report import Case, Metrics, SuiteReport
 
 ACCURACY = 80.0
 CUTS = (0.5, 0.75)
-SEED_EPOCHS = {"P100": 94, "2xK80": 51}
-SEED_ACTUAL_EPOCHS = 25
-_SEEDS_DEVICES = ("1k80", "1p100")
+PAPER_EPOCHS = {"P100": 94, "2xK80": 51}
+PAPER_ACTUAL_EPOCHS = 25
+_PAPER_DEVICES = ("1k80", "1p100")
 _NOTES = (
-    "The original program on its own two runs: "
-    + ", ".join(f"{name} {abs(epochs / SEED_ACTUAL_EPOCHS - 1):.0%}" for name, epochs in SEED_EPOCHS.items())
+    "Sanghvi's program on its own two runs: "
+    + ", ".join(
+        f"{name} {abs(epochs / PAPER_ACTUAL_EPOCHS - 1):.0%}" for name, epochs in PAPER_EPOCHS.items()
+    )
     + " (its loss model is that of Optimus).",
     "A quarter of the way is two to six epochs of these runs: too few to ask.",
     "The planned length (the last epoch of the file) is known. Runs left in may be near twins of the one "
@@ -66,7 +69,7 @@ def run(data: Path) -> SuiteReport:
     by_set: dict[str, dict[str, Metrics]] = {}
     for cut in CUTS:
         at_cut = _cases(runs, clocks, cut, by_submitter=False)
-        same_devices = [case for case in at_cut if any(name in case.name for name in _SEEDS_DEVICES)]
+        same_devices = [case for case in at_cut if any(name in case.name for name in _PAPER_DEVICES)]
         by_set[f"K80 and P100, {cut:.0%} seen, leave entry out"] = table(same_devices)
         by_set[f"all, {cut:.0%} seen, leave entry out"] = table(at_cut)
         by_set[f"all, {cut:.0%} seen, leave submitter out"] = table(

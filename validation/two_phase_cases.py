@@ -17,7 +17,8 @@ from foretrain.convergence.curves import Floats
 from foretrain.errors import ForetrainError
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import Hardware, nodes
-from foretrain.facts.offers import Offer, OfferQuery, search
+from foretrain.facts.offers import Offer, search
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.jobs.bill import billed_seconds_each
@@ -101,7 +102,7 @@ def priced_offers(network: Network) -> tuple[tuple[PricedOffer, ...], float]:
         return (same.seconds, own.seconds) if same.memory.fits and own.memory.fits else None
 
     priced = []
-    for offer in search(OfferQuery(cheapest_region=True)):
+    for offer in search(OfferQuery()):
         if offer.device is None or network.global_batch % offer.count:
             continue
         known = nodes().find(named(offer))

@@ -59,7 +59,7 @@ _HOMES = {
     "Device": "foretrain.facts.devices.Device",
     "search_offers": "foretrain.facts.offers.search",
     "Offer": "foretrain.facts.offers.Offer",
-    "OfferQuery": "foretrain.facts.offers.OfferQuery",
+    "OfferQuery": "foretrain.facts.options.OfferQuery",
     "speedup_per_fold_of_cost": "foretrain.planning.speedup.speedup_per_fold_of_cost",
     "TimeAndCost": "foretrain.planning.speedup.TimeAndCost",
     "ForetrainError": "foretrain.errors.ForetrainError",

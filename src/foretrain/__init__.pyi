@@ -32,8 +32,8 @@ from foretrain.facts.explanation import Explanation as Explanation
 from foretrain.facts.hardware import Cluster as Cluster
 from foretrain.facts.hardware import Hardware as Hardware
 from foretrain.facts.offers import Offer as Offer
-from foretrain.facts.offers import OfferQuery as OfferQuery
 from foretrain.facts.offers import search as search_offers
+from foretrain.facts.options import OfferQuery as OfferQuery
 from foretrain.facts.own_devices import OwnDevice as OwnDevice
 from foretrain.facts.own_offers import OwnOffers as OwnOffers
 from foretrain.facts.price_files import ImportReport as ImportReport
@@ -577,15 +577,19 @@ class _LimitsKeywords(TypedDict, total=False):
     confidence: float
     """Required probability of meeting `deadline` and `budget`, e.g. 0.9."""
 
-class _MachineOptionsKeywords(_NetworkOptionsKeywords, total=False):
-    """Which machines to consider; `links` and `network` replace what is known of them."""
+class _PlaceOptionsKeywords(TypedDict, total=False):
+    """Where machines may be rented; everywhere unless limited."""
 
-    gpu: str | Sequence[str]
-    """Only these GPUs or families, comma-separated."""
     cloud: str | Sequence[str]
     """Only these clouds, e.g. aws,gcp."""
     region: str | Sequence[str]
     """Only these regions, comma-separated."""
+
+class _MachineOptionsKeywords(_PlaceOptionsKeywords, _NetworkOptionsKeywords, total=False):
+    """Which machines to consider; `links` and `network` replace what is known of them."""
+
+    gpu: str | Sequence[str]
+    """Only these GPUs or families, comma-separated."""
     max_gpus: int
     """Maximum number of GPUs."""
 
@@ -631,7 +635,7 @@ class _ScalingRequestKeywords(TypedDict, total=False):
     at: str | Path | None
     """CSV of configurations to predict: same columns without step_seconds."""
     form: str
-    """Model form: physical, ring, pollux, optimus or seed; all compares them."""
+    """Model form: physical, ring, pollux, optimus or sanghvi; all compares them."""
     cluster: str
     """Cluster with known timings of other jobs, e.g. aws-4xt4."""
     workload: str | None
@@ -693,7 +697,13 @@ class _LogRequestKeywords(_LogContextKeywords, total=False):
 class _ConvergeRequestKeywords(_LogRequestKeywords, total=False):
     """When a training log reaches its target."""
 
-class _MeasureRequestKeywords(TypedDict, total=False):
+class _StoreOptionKeywords(TypedDict, total=False):
+    """Where runs and schedules are kept."""
+
+    store: str | None
+    """Store: SQLite file or postgresql:// URL (default: FORETRAIN_STORE, else your data folder)."""
+
+class _MeasureRequestKeywords(_StoreOptionKeywords, total=False):
     """A command to run and watch, and what it trains."""
 
     model: str | None
@@ -728,8 +738,6 @@ class _MeasureRequestKeywords(TypedDict, total=False):
     """Training log that the command writes, as in `converge`."""
     interval: float
     """Sampling interval of resource usage in seconds."""
-    store: str | None
-    """Store for the run: SQLite file or database URL."""
     no_store: bool
     """Do not store the run."""
     join: str | Path | None
@@ -741,20 +749,18 @@ class _MeasureRequestKeywords(TypedDict, total=False):
     wait: float
     """Seconds that the first node waits for the others, with `join`."""
 
-class _CampaignRequestKeywords(TypedDict, total=False):
+class _CampaignRequestKeywords(_StoreOptionKeywords, total=False):
     """A campaign file, and where it runs."""
 
     on: str | None
     """Run on a Ray cluster (default address: RAY_ADDRESS, else the cluster on this machine)."""
-    store: str | None
-    """Store of the results: SQLite file or database URL."""
     limit: int | None
     """Maximum number of trials to run now."""
     dry_run: bool
     """List the trials without running them."""
 
 class _CalibrateRequestKeywords(
-    _BatchOptionKeywords, _TrainingOptionsKeywords, _PhaseOptionsKeywords, total=False
+    _BatchOptionKeywords, _TrainingOptionsKeywords, _PhaseOptionsKeywords, _StoreOptionKeywords, total=False
 ):
     """Your own timings, this machine, stored runs, or a profiler's trace."""
 
@@ -772,8 +778,6 @@ class _CalibrateRequestKeywords(
     """With `runs`: only runs on this device."""
     campaign: str | None
     """With `runs`: only runs of this campaign."""
-    store: str | None
-    """With `runs`: SQLite file or database URL of the store (default: your own)."""
     held_out: str
     """With `runs`: held-out models: `each` in turn, `half` of them, or names."""
     trace: str | Path | None
@@ -796,13 +800,11 @@ class _ExportCalibrationRequestKeywords(TypedDict, total=False):
 class _ImportCalibrationRequestKeywords(TypedDict, total=False):
     """A calibration file."""
 
-class _LearnRequestKeywords(TypedDict, total=False):
+class _LearnRequestKeywords(_StoreOptionKeywords, total=False):
     """Regression on a user's own timings."""
 
     runs: str | None
     """Learn from stored runs instead: all, or filters such as model=resnet18,device=here,since=7d."""
-    store: str | None
-    """Store to read with `runs`: SQLite file or database URL."""
     target: str | None
     """Column to predict; must be positive (default with `runs`: step_seconds)."""
     features: str | Sequence[str]
@@ -827,25 +829,19 @@ class _LearnLayersRequestKeywords(TypedDict, total=False):
     complexity: Literal["operations", "predicted"]
     """Meaning of c: operations of the layer (published table), or foretrain's own prediction."""
 
-class _LearnResourcesRequestKeywords(TypedDict, total=False):
-    """Which runs an Inspector is trained on, and how."""
+class _InspectorOptionsKeywords(TypedDict, total=False):
+    """`repetitions_per_node` times the nodes of a graph is K, how often the shared layer is repeated."""
 
-    runs: str | Path | None
-    """Parquet file written by `foretrain runs export` (default: the store)."""
-    store: str | None
-    """SQLite file or database URL of the store (default: your own)."""
-    model: str | Sequence[str]
-    """Only runs of these models."""
-    strategy: str | Sequence[str]
-    """Only runs with these strategies."""
     network: Literal["gcn", "gat", "gin", "mpnn"]
     """Type of graph network."""
     readout: Literal["set2set", "mean", "sum", "max"]
     """Graph readout."""
     grouping: Literal["proportional", "uniform", "none"]
     """Operator grouping."""
-    start: str | Path | None
-    """Fine-tune this Inspector (JSON file, or `shipped`) instead of training from scratch."""
+
+class _InspectorTrainingKeywords(TypedDict, total=False):
+    """How an Inspector is trained: at most `epochs`, until `patience` epochs bring no better validation."""
+
     epochs: int
     """Maximum number of epochs per ensemble member."""
     members: int
@@ -854,6 +850,20 @@ class _LearnResourcesRequestKeywords(TypedDict, total=False):
     """Number of cross-validation folds; each holds out whole models."""
     seed: int
     """Random seed."""
+
+class _LearnResourcesRequestKeywords(
+    _StoreOptionKeywords, _InspectorOptionsKeywords, _InspectorTrainingKeywords, total=False
+):
+    """Which runs an Inspector is trained on, and how."""
+
+    runs: str | Path | None
+    """Parquet file written by `foretrain runs export` (default: the store)."""
+    model: str | Sequence[str]
+    """Only runs of these models."""
+    strategy: str | Sequence[str]
+    """Only runs with these strategies."""
+    start: str | Path | None
+    """Fine-tune this Inspector (JSON file, or `shipped`) instead of training from scratch."""
     out: str | Path | None
     """Output JSON file; weights are saved beside it (default: your own Inspector, used by `resources`)."""
 
@@ -905,17 +915,13 @@ class _LinksRequestKeywords(TypedDict, total=False):
     device: str | None
     """GPU model in `topology`; adds the links used by predictions."""
 
-class _OffersRequestKeywords(TypedDict, total=False):
-    """What machines cost to rent."""
+class _OfferQueryKeywords(_PlaceOptionsKeywords, total=False):
+    """What to look for among offers; everything left out matches everything."""
 
     gpu: str | None
     """Device, alias or family, e.g. h100."""
     count: int | None
     """Number of devices per machine."""
-    cloud: str | Sequence[str]
-    """Only these providers, e.g. aws,gcp."""
-    region: str | Sequence[str]
-    """Only these regions, comma-separated."""
     spot: bool
     """Use spot prices."""
     historical: bool
@@ -928,6 +934,10 @@ class _OffersRequestKeywords(TypedDict, total=False):
     """Maximum number of rows."""
     all_regions: bool
     """List every region, not only the cheapest per machine."""
+
+class _OffersRequestKeywords(_OfferQueryKeywords, total=False):
+    """What machines cost to rent."""
+
     refresh: str | Path | None
     """Import newer prices: a CSV file in SkyPilot's layout, or `gpuhunt` to ask that package if it is
     installed."""
@@ -1049,7 +1059,7 @@ class _SimulateRequestKeywords(_ProblemFieldsKeywords, total=False):
     most_jobs: int | None
     """Maximum number of jobs to read from the trace."""
 
-class _RunRequestKeywords(_ProblemFieldsKeywords, total=False):
+class _RunRequestKeywords(_ProblemFieldsKeywords, _StoreOptionKeywords, total=False):
     """The jobs of a file for real, on this machine, a Ray cluster or a Slurm cluster."""
 
     policy: str
@@ -1063,20 +1073,12 @@ class _RunRequestKeywords(_ProblemFieldsKeywords, total=False):
     """Name of the schedule; an existing schedule of this name is resumed."""
     folder: str | Path | None
     """Folder for checkpoints and output, shared by all nodes."""
-    store: str | None
-    """Store for the state of the schedule: SQLite file or database URL."""
     every: float | str | None
     """Maximum time between scheduling decisions, e.g. 10m."""
     seed: int
     """Random seed of the policy."""
 
-class _StoreFieldKeywords(TypedDict, total=False):
-    """Which store."""
-
-    store: str | None
-    """SQLite file or postgresql:// URL of the store (default: FORETRAIN_STORE, else your data folder)."""
-
-class _QueryFieldsKeywords(_StoreFieldKeywords, total=False):
+class _QueryFieldsKeywords(_StoreOptionKeywords, total=False):
     """Which runs."""
 
     model: str | None
@@ -1096,10 +1098,10 @@ class _ListRunsRequestKeywords(_QueryFieldsKeywords, total=False):
     limit: int
     """Maximum number of runs, newest first."""
 
-class _ShowRunRequestKeywords(_StoreFieldKeywords, total=False):
+class _ShowRunRequestKeywords(_StoreOptionKeywords, total=False):
     """One run."""
 
-class _CompareRunsRequestKeywords(_StoreFieldKeywords, total=False):
+class _CompareRunsRequestKeywords(_StoreOptionKeywords, total=False):
     """Several runs."""
 
 class _ExportRunsRequestKeywords(_QueryFieldsKeywords, total=False):
@@ -1108,13 +1110,13 @@ class _ExportRunsRequestKeywords(_QueryFieldsKeywords, total=False):
     format: Literal["csv", "parquet", "json"] | None
     """csv, parquet or json (default: from the file name)."""
 
-class _ImportRunsRequestKeywords(_StoreFieldKeywords, total=False):
+class _ImportRunsRequestKeywords(_StoreOptionKeywords, total=False):
     """Runs out of a file."""
 
     format: Literal["csv", "parquet", "json"] | None
     """csv, parquet or json (default: from the file name)."""
 
-class _DeleteRunsRequestKeywords(_StoreFieldKeywords, total=False):
+class _DeleteRunsRequestKeywords(_StoreOptionKeywords, total=False):
     """Runs to delete."""
 
     campaign: str | None
@@ -1246,7 +1248,7 @@ def campaign(
 ) -> CampaignTrials | CampaignAnswer:
     """Run the trials of a campaign `file` that are not stored yet; with `dry_run` list them.
 
-    >>> ft.campaign("campaigns/seeds.yaml", dry_run=True).trials
+    >>> ft.campaign("campaigns/batch_sizes.yaml", dry_run=True).trials
     58
     """
 

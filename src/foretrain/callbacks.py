@@ -24,7 +24,7 @@ from typing import Any
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
-from foretrain.measuring.watching.monitor import TrainingMonitor, TrainingState
+from foretrain.measuring.watching.outlook import TrainingMonitor, TrainingState
 
 __all__ = ("HuggingFaceCallback", "KerasCallback", "LightningCallback")  # noqa: F822 - see `__getattr__`
 

@@ -137,7 +137,7 @@ def format_flop(flop: float, suffix: str = "FLOP") -> str:
 
 
 def format_money(usd: float) -> str:
-    """`$0.01088`, `$1.50`, `$5,600`: cents when they matter, more digits below one dollar."""
+    """`$0.01088`, `$1.50`, `$5,600`: cents when they matter, four digits below one dollar, no exponent."""
     sign, magnitude = ("-", -usd) if usd < 0 else ("", usd)
     if magnitude >= 1000:
         return f"{sign}${magnitude:,.0f}"
@@ -145,7 +145,10 @@ def format_money(usd: float) -> str:
         return f"{sign}${magnitude:.2f}"
     cents = f"{magnitude:.2f}"
     is_close = abs(float(cents) - magnitude) < 0.005 * magnitude
-    return f"{sign}${cents}" if is_close else f"{sign}${magnitude:.4g}"
+    if is_close or magnitude < 1e-9:
+        return f"{sign}${cents}"
+    digits = 3 - math.floor(math.log10(magnitude))
+    return f"{sign}${f'{magnitude:.{digits}f}'.rstrip('0')}"
 
 
 def _number(text: str) -> float:

@@ -15,7 +15,6 @@ from foretrain.facts import providers as providers_module
 from foretrain.facts.devices import devices, family
 from foretrain.facts.offers import (
     Offer,
-    OfferQuery,
     all_offers,
     contradiction,
     offer_named,
@@ -23,6 +22,7 @@ from foretrain.facts.offers import (
     search,
     shipped_offers,
 )
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.price_files import without_outliers
 from foretrain.facts.providers import LeftOut, providers, user_offers_file
 from foretrain.facts.sheets import FactKind, data_root, read_toml
@@ -153,27 +153,27 @@ def test_what_is_left_out_has_a_reason(cloud: str, accelerator: str, instance: s
 
 
 def test_a_family_is_offered_by_many_clouds() -> None:
-    found = search(OfferQuery(gpu="a100"))
+    found = search(OfferQuery(gpu="a100", all_regions=True))
     assert len({offer.provider for offer in found}) >= 6
     assert {offer.family for offer in found} == {"a100"}
     assert {"a100-sxm-40gb", "a100-pcie-80gb", None} <= {offer.device for offer in found}
 
 
 def test_a_device_is_found_by_id_and_alias_and_excludes_offers_that_do_not_say() -> None:
-    by_id = search(OfferQuery(gpu="a100-sxm-40gb"))
+    by_id = search(OfferQuery(gpu="a100-sxm-40gb", all_regions=True))
     assert by_id
     assert {offer.device for offer in by_id} == {"a100-sxm-40gb"}
     alias = next(alias for alias in devices()["a100-sxm-40gb"].aliases)
-    assert search(OfferQuery(gpu=alias)) == by_id
+    assert search(OfferQuery(gpu=alias, all_regions=True)) == by_id
 
 
 def test_a_known_device_without_offers_gives_nothing() -> None:
-    assert search(OfferQuery(gpu="k40")) == ()
+    assert search(OfferQuery(gpu="k40", all_regions=True)) == ()
 
 
 def test_filters() -> None:
     query = OfferQuery(
-        gpu="h100", count=8, clouds=("aws", "Lambda"), regions=("us-east-1", "US-WEST-2"), max_usd_per_hour=60
+        gpu="h100", count=8, cloud=("aws", "Lambda"), region=("us-east-1", "US-WEST-2"), max_price=60
     )
     found = search(query)
     assert found
@@ -186,7 +186,7 @@ def test_filters() -> None:
 
 
 def test_spot_compares_spot_prices() -> None:
-    found = search(OfferQuery(gpu="t4", spot=True, max_usd_per_hour=0.2))
+    found = search(OfferQuery(gpu="t4", spot=True, max_price=0.2, all_regions=True))
     prices = [offer.price(spot=True) for offer in found]
     assert prices == sorted(prices)
     assert prices
@@ -194,30 +194,36 @@ def test_spot_compares_spot_prices() -> None:
 
 
 def test_orders() -> None:
-    by_price = [offer.usd_per_hour for offer in search(OfferQuery(gpu="l4"))]
+    by_price = [offer.usd_per_hour for offer in search(OfferQuery(gpu="l4", all_regions=True))]
     assert by_price == sorted(by_price)
-    per_gpu = [offer.usd_per_device_hour for offer in search(OfferQuery(gpu="l4", sort="price-per-gpu"))]
+    per_gpu = [
+        offer.usd_per_device_hour
+        for offer in search(OfferQuery(gpu="l4", sort="price-per-gpu", all_regions=True))
+    ]
     assert per_gpu == sorted(per_gpu)
-    clouds = [offer.provider for offer in search(OfferQuery(gpu="l4", sort="cloud"))]
+    clouds = [offer.provider for offer in search(OfferQuery(gpu="l4", sort="cloud", all_regions=True))]
     assert clouds == sorted(clouds)
-    gpus = [(offer.family, offer.device or "") for offer in search(OfferQuery(clouds=("aws",), sort="gpu"))]
+    gpus = [
+        (offer.family, offer.device or "")
+        for offer in search(OfferQuery(cloud=("aws",), sort="gpu", all_regions=True))
+    ]
     assert gpus == sorted(gpus)
 
 
 def test_limit_and_cheapest_region() -> None:
-    everywhere = search(OfferQuery(clouds=("aws",), gpu="a100"))
-    once = search(OfferQuery(clouds=("aws",), gpu="a100", cheapest_region=True))
+    everywhere = search(OfferQuery(cloud=("aws",), gpu="a100", all_regions=True))
+    once = search(OfferQuery(cloud=("aws",), gpu="a100"))
     assert sorted(offer.instance for offer in once) == ["p4d.24xlarge", "p4de.24xlarge"]
     for offer in once:
         assert offer.usd_per_hour == min(o.usd_per_hour for o in everywhere if o.instance == offer.instance)
-    assert search(OfferQuery(clouds=("aws",), gpu="a100", limit=3)) == everywhere[:3]
+    assert search(OfferQuery(cloud=("aws",), gpu="a100", limit=3, all_regions=True)) == everywhere[:3]
 
 
 def test_offers_of_the_past_are_found_only_when_asked_for() -> None:
-    assert not any(offer.historical for offer in search(OfferQuery()))
+    assert not any(offer.historical for offer in search(OfferQuery(all_regions=True)))
     past = {
         (offer.provider, offer.instance): (offer.device, offer.count, offer.usd_per_hour, offer.as_of)
-        for offer in search(OfferQuery(historical=True))
+        for offer in search(OfferQuery(historical=True, all_regions=True))
         if offer.historical
     }
     assert past[("azure", "Standard_NC6")] == ("k80", 1, 0.56, "2019")
@@ -244,8 +250,8 @@ def test_an_instance_of_the_past_is_found_by_name() -> None:
     ("query", "kind", "near"),
     [
         ({"gpu": "a1000"}, "GPU", "a100"),
-        ({"clouds": ("awz",)}, "cloud", "aws"),
-        ({"clouds": ("aws",), "regions": ("us-east-11",)}, "region", "us-east-1"),
+        ({"cloud": ("awz",)}, "cloud", "aws"),
+        ({"cloud": ("aws",), "region": ("us-east-11",)}, "region", "us-east-1"),
     ],
 )
 def test_unknown_names_come_with_near_ones(query: dict[str, str], kind: str, near: str) -> None:
@@ -274,25 +280,25 @@ def test_an_instance_name_may_hold_colons() -> None:
 
 def test_a_region_of_another_cloud_contradicts_the_cloud() -> None:
     with pytest.raises(InvalidRequest, match=r"`region` us-central1 is of gcp .*not of `cloud` aws"):
-        search(OfferQuery(clouds=("aws",), regions=("us-central1",)))
+        search(OfferQuery(cloud=("aws",), region=("us-central1",), all_regions=True))
     with pytest.raises(UnknownName, match=r"no region 'us-cenral1'; did you mean us-central1"):
-        search(OfferQuery(clouds=("gcp",), regions=("us-cenral1",)))
+        search(OfferQuery(cloud=("gcp",), region=("us-cenral1",), all_regions=True))
 
 
 def test_filters_that_contradict_each_other_are_named_and_no_others() -> None:
-    query = OfferQuery(gpu="rtx4090", clouds=("aws",), spot=True, count=1)
+    query = OfferQuery(gpu="rtx4090", cloud=("aws",), spot=True, count=1)
     assert not search(query)
     named = contradiction(query)
     assert re.match(
         "no offer has both `cloud` aws and `gpu` rtx4090; without `cloud`: .*runpod.*; without `gpu`: ", named
     )
-    assert contradiction(replace(query, clouds=("runpod",), spot=False)) == ""
+    assert contradiction(replace(query, cloud=("runpod",), spot=False)) == ""
     assert re.match(r"no offer has `max_price` 0.01 USD; without `max_price`: [\d.]+ USD an hour and more",
-                    contradiction(OfferQuery(gpu="h100", max_usd_per_hour=0.01)))  # fmt: skip
-    assert contradiction(OfferQuery(clouds=("aws",)), gpus=("rtx4090", "t4")) == ""
+                    contradiction(OfferQuery(gpu="h100", max_price=0.01)))  # fmt: skip
+    assert contradiction(OfferQuery(cloud=("aws",)), gpus=("rtx4090", "t4")) == ""
 
 
-@pytest.mark.parametrize("query", [{"count": 0}, {"limit": 0}, {"max_usd_per_hour": 0.0}])
+@pytest.mark.parametrize("query", [{"count": 0}, {"limit": 0}, {"max_price": 0.0}])
 def test_impossible_queries_are_refused(query: dict[str, int]) -> None:
     with pytest.raises(InvalidRequest, match="must be"):
         OfferQuery(**query)  # type: ignore[arg-type]

@@ -12,7 +12,8 @@ from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, Missin
 from foretrain.facts.devices import device, devices, user_devices_dir
 from foretrain.facts.explanation import explain
 from foretrain.facts.hardware import hardware, nodes
-from foretrain.facts.offers import OfferQuery, all_offers, offer_named, search, shipped_offers
+from foretrain.facts.offers import all_offers, offer_named, search, shipped_offers
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.own_devices import add_device, forget_device
 from foretrain.facts.own_offers import add_offers, forget_offers
 from foretrain.facts.price_files import import_prices
@@ -133,7 +134,7 @@ def test_a_name_that_ships_later_means_the_shipped_device() -> None:
 def test_offers_of_a_private_cloud() -> None:
     added = add_offers(EXAMPLES / "lab_offers.csv", TODAY)
     assert (len(added.offers), added.replaced, added.unusual) == (2, 0, ())
-    (first, second) = search(OfferQuery(clouds=("lab",)))
+    (first, second) = search(OfferQuery(cloud=("lab",), all_regions=True))
     assert (first.instance, first.usd_per_hour, first.as_of) == ("a100-8", 9.5, "2026-11-01")
     assert hardware("lab:h100-8:4").devices == 32
     assert [each.id for each in explain("lab:h100-8").sources] == ["user-offers"]
@@ -235,7 +236,7 @@ def test_a_known_accelerator_without_a_model_is_a_sentence_of_its_own(name: str,
 
 def test_filters_and_explanations_know_them_too() -> None:
     with pytest.raises(MissingData, match="no model of TPU"):
-        search(OfferQuery(gpu="tpu"))
+        search(OfferQuery(gpu="tpu", all_regions=True))
     with pytest.raises(MissingData, match="no model of Intel Gaudi"):
         explain("gaudi3")
 

@@ -12,7 +12,8 @@ import pytest
 
 from foretrain.errors import InvalidData, InvalidRequest, MissingData
 from foretrain.facts import offers
-from foretrain.facts.offers import OfferQuery, all_offers, offers_named, search, shipped_offers
+from foretrain.facts.offers import all_offers, offers_named, search, shipped_offers
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.price_files import PriceChanges, import_prices
 
 HEADER = "cloud,InstanceType,AcceleratorName,AcceleratorCount,Region,vCPUs,MemoryGiB,Price,SpotPrice"
@@ -39,7 +40,7 @@ def test_newer_prices_replace_those_of_their_cloud_only(tmp_path: Path) -> None:
     report = import_prices(price_file(tmp_path, GOOD))
     assert report.offers_by_cloud == (("aws", 1),)
     assert (report.rows, report.offers, report.as_of) == (1, 1, "2027-01-15")
-    (offer,) = search(OfferQuery(clouds=("aws",)))
+    (offer,) = search(OfferQuery(cloud=("aws",), all_regions=True))
     assert (offer.usd_per_hour, offer.spot_usd_per_hour, offer.as_of) == (20.0, 8.0, "2027-01-15")
     assert offer.source == "user-import"
     others = [offer for offer in all_offers() if offer.provider != "aws"]
@@ -60,7 +61,7 @@ def test_compressed_files_further_columns_and_blank_lines(tmp_path: Path) -> Non
 def test_zones_of_a_region_become_one_offer_at_the_lowest_prices(tmp_path: Path) -> None:
     cheaper_spot = GOOD.replace("20.0,8.0", "21.0,7.0")
     import_prices(price_file(tmp_path, GOOD, cheaper_spot))
-    (offer,) = search(OfferQuery(clouds=("aws",)))
+    (offer,) = search(OfferQuery(cloud=("aws",), all_regions=True))
     assert (offer.usd_per_hour, offer.spot_usd_per_hour) == (20.0, 7.0)
 
 
@@ -113,7 +114,7 @@ def test_useless_spot_prices_and_outliers_are_reported(tmp_path: Path) -> None:
     )
     assert report.spot_prices_dropped == 1
     assert [outlier.offer.instance for outlier in report.outliers] == ["p5.48xlarge"]
-    (offer,) = search(OfferQuery(clouds=("aws",)))
+    (offer,) = search(OfferQuery(cloud=("aws",), all_regions=True))
     assert (offer.instance, offer.spot_usd_per_hour) == ("p4d.24xlarge", None)
 
 
@@ -130,9 +131,9 @@ def test_older_prices_do_not_replace_newer_ones(tmp_path: Path) -> None:
 def test_a_second_import_competes_with_the_first(tmp_path: Path) -> None:
     import_prices(price_file(tmp_path, GOOD), as_of=date(2027, 3, 1))
     assert import_prices(price_file(tmp_path, GOOD.replace("20.0", "22.0")), date(2027, 2, 1)).offers == 0
-    assert search(OfferQuery(clouds=("aws",)))[0].usd_per_hour == 20.0
+    assert search(OfferQuery(cloud=("aws",), all_regions=True))[0].usd_per_hour == 20.0
     assert import_prices(price_file(tmp_path, GOOD.replace("20.0", "22.0")), date(2027, 4, 1)).offers == 1
-    assert search(OfferQuery(clouds=("aws",)))[0].usd_per_hour == 22.0
+    assert search(OfferQuery(cloud=("aws",), all_regions=True))[0].usd_per_hour == 22.0
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_the_date_in_the_name(tmp_path: Path, name: str, as_of: str) -> None:
 
 def test_a_month_is_not_older_than_a_day_in_it(tmp_path: Path) -> None:
     assert import_prices(price_file(tmp_path, GOOD, name="prices_2026_08.csv")).offers == 1
-    assert search(OfferQuery(clouds=("aws",)))[0].as_of == "2026-08"
+    assert search(OfferQuery(cloud=("aws",), all_regions=True))[0].as_of == "2026-08"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The seed's accounting: table I, the cost of its two jobs, and its errors, as printed."""
+"""Sanghvi's accounting: table I, the cost of its two jobs, and its errors, as printed."""
 
 import pytest
 
@@ -18,13 +18,13 @@ TWO_K80_AS_PRINTED = TimeAndCost(55, 0.01375)
     ("epochs", "epoch", "seconds", "usd"),
     [(94, P100_AS_PRINTED, 4512, 1.83018), (51, TWO_K80_AS_PRINTED, 2805, 0.70125)],
 )
-def test_the_seeds_two_jobs(epochs: int, epoch: TimeAndCost, seconds: float, usd: float) -> None:
+def test_the_papers_two_jobs(epochs: int, epoch: TimeAndCost, seconds: float, usd: float) -> None:
     assert epochs * epoch.seconds == seconds
     assert epochs * epoch.usd == pytest.approx(usd, abs=1e-9)
 
 
 def test_unrounded_prices_give_the_printed_cost_to_a_tenth_of_a_cent() -> None:
-    # 94 x 48 s at $1.46 an hour = 1.829867; the seed rounds the epoch to five decimals before multiplying
+    # 94 x 48 s at $1.46 an hour = 1.829867; the paper rounds the epoch to five decimals before multiplying
     assert 94 * at_hourly_price(48, 1.46).usd == pytest.approx(1.829867, abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""The buyer's guide: cells are what `predict` says, verdicts the seeds', and the rest is checked by hand."""
+"""The buyer's guide: cells as `predict` says, verdicts as published, and the rest checked by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.workload import Workload, workload_of
 
 VOICE = (20, 40, 100, 200, 400, 600)
-"""Batch sizes of the seed that share out over 1, 2 and 4."""
+"""Batch sizes of the slides that share out over 1, 2 and 4."""
 
 
 def workload(model: str, **options: str) -> Workload:
@@ -176,7 +176,7 @@ def test_without_prices_delta_takes_each_device_to_cost_the_same() -> None:
     assert cell.speedup_per_fold_of_cost == pytest.approx(cell.speedup**2 / 4)
 
 
-def test_the_seeds_verdicts_network_choke_and_gpu_choke() -> None:
+def test_the_published_verdicts_network_choke_and_gpu_choke() -> None:
     found = guide_of(
         "voice-linear", "voice-conv", on=("gtx1080ti",), counts=(1, 2, 4), batches=VOICE, samples=2000,
         strategy="dp",
@@ -196,7 +196,7 @@ def test_the_seeds_verdicts_network_choke_and_gpu_choke() -> None:
     assert {pick.fastest for pick in convolutional.summary.picks} == {2}
 
 
-def test_the_seeds_ten_gigabytes_of_an_epoch() -> None:
+def test_the_published_ten_gigabytes_of_an_epoch() -> None:
     found = guide_of("voice-linear", on=("lambda:gpu.4x",), batches=(20,), samples=2000, strategy="dp")
     epoch = figures(found, "lambda:gpu.4x", 20).epoch
     assert epoch is not None
@@ -205,7 +205,7 @@ def test_the_seeds_ten_gigabytes_of_an_epoch() -> None:
     assert found.machines[0].usd_per_hour == 1.5
 
 
-def test_the_seeds_surprise_one_gpu_trains_mnist_fastest_and_eight_slowest() -> None:
+def test_the_published_surprise_one_gpu_trains_mnist_fastest_and_eight_slowest() -> None:
     found = guide_of(
         "mnist-cnn", on=("rtx2080ti",), counts=(1, 2, 4, 8), batches=(32, 64, 128, 256), strategy="dp"
     )
@@ -216,7 +216,7 @@ def test_the_seeds_surprise_one_gpu_trains_mnist_fastest_and_eight_slowest() -> 
     assert only(found).summary.verdict.startswith("one rtx2080ti, do not add any")
 
 
-def test_the_seeds_table_of_prices_orders_the_machines_equally() -> None:
+def test_the_published_table_of_prices_orders_the_machines_equally() -> None:
     """Table I: 87, 55 and 48 s an epoch for 0.01088, 0.01375 and 0.01947 USD; Δ is best for two K80.
 
     The table does not name its network. The text after it counts epochs of "ResNet 50", which on CIFAR is

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foretrain.errors import InvalidRequest, UnknownName
-from foretrain.facts.offers import OfferQuery, search
+from foretrain.facts.offers import search
+from foretrain.facts.options import OfferQuery
 from foretrain.planning.frontier import Exclusion
 from foretrain.planning.machines import (
     Excluded,
@@ -51,7 +52,7 @@ def test_machines_too_large_or_of_unknown_devices_are_excluded() -> None:
     by_reason = {each.reason: each for each in reasons}
     large = {
         f"{offer.provider}:{offer.instance}"
-        for offer in search(OfferQuery(gpu="h100"))
+        for offer in search(OfferQuery(gpu="h100", all_regions=True))
         if offer.count > 2 and offer.device is not None
     }
     assert by_reason["more than 2 GPUs"].count == len(large)
@@ -65,7 +66,7 @@ def test_each_machine_is_taken_where_it_is_cheapest() -> None:
     for each in every:
         prices = [
             offer.usd_per_hour
-            for offer in search(OfferQuery(gpu="t4", clouds=("aws",)))
+            for offer in search(OfferQuery(gpu="t4", cloud=("aws",), all_regions=True))
             if offer.instance == each.offer.instance
         ]
         assert len(prices) > 1
@@ -78,7 +79,9 @@ def test_spot_machines_are_those_with_a_spot_price_where_that_is_least() -> None
     for each in every:
         prices = [
             offer.spot_usd_per_hour
-            for offer in search(OfferQuery(gpu="t4", clouds=(each.offer.provider,), spot=True))
+            for offer in search(
+                OfferQuery(gpu="t4", cloud=(each.offer.provider,), spot=True, all_regions=True)
+            )
             if offer.instance == each.offer.instance
         ]
         assert each.offer.spot_usd_per_hour == min(price for price in prices if price is not None)

@@ -17,7 +17,8 @@ from tests.support.scenarios import predicted
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.estimates import Quantiles
-from foretrain.facts.offers import OfferQuery, offers_named, search
+from foretrain.facts.offers import offers_named, search
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.providers import billed_seconds, providers
 from foretrain.jobs.job import evaluate_each_epoch, job_of
 from foretrain.jobs.length import length_of
@@ -108,7 +109,7 @@ def test_the_front_of_all_offers_is_dominated_by_nothing(imagenet: Frontier) -> 
 
 
 def test_every_offer_is_planned_or_excluded_with_a_reason(imagenet: Frontier) -> None:
-    offers = search(OfferQuery(cheapest_region=True))
+    offers = search(OfferQuery())
     nameless = {(offer.provider, offer.instance) for offer in offers if offer.device is None}
     named = {(offer.provider, offer.instance) for offer in offers if offer.device is not None}
     planned_offers = {(each.offer.provider, each.offer.instance) for each in imagenet.plans}
@@ -228,7 +229,7 @@ def test_fronts_of_all_kinds_of_requests(
     machines = MachinesRequest(gpu=tuple(sorted(gpus)), cloud=tuple(sorted(clouds)), max_gpus=most)
     found = plan(request(machines=machines, limits=Limits(deadline=deadline)))
     if isinstance(found, Infeasible):
-        offers = [search(OfferQuery(gpu=gpu, clouds=machines.cloud)) for gpu in gpus]
+        offers = [search(OfferQuery(gpu=gpu, cloud=machines.cloud, all_regions=True)) for gpu in gpus]
         assert not any(offer.device and offer.count <= most for listed in offers for offer in listed)
         return
     check_front(found)

@@ -1,4 +1,4 @@
-"""The seed's table I and its Δ, checked against the printed figures."""
+"""Sanghvi's table I and its Δ, checked against the printed figures."""
 
 import pytest
 

@@ -17,7 +17,8 @@ import pytest
 
 from foretrain.convergence.curves import Curve, Floats, MetricDirection, curve_of
 from foretrain.facts.hardware import hardware
-from foretrain.facts.offers import OfferQuery, search
+from foretrain.facts.offers import search
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.providers import providers
 from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, default
 from foretrain.jobs.epochs import where_it_flattens
@@ -55,7 +56,7 @@ def the_job() -> PhasedJob:
     offers = [
         offer
         for gpu in GPUS
-        for offer in search(OfferQuery(gpu=gpu, clouds=("lambda",), cheapest_region=True))
+        for offer in search(OfferQuery(gpu=gpu, cloud=("lambda",)))
         if BATCH % offer.count == 0
     ]
     workload = workload_of(WorkloadRequest("resnet50", precision="fp16", channels_last=True))

@@ -21,7 +21,7 @@ def test_a_problem_is_reproducible_and_follows_the_published_rules(name: str) ->
         assert 0.003 <= job.weight_usd_per_second <= 0.015
 
 
-def test_the_node_types_of_the_seed() -> None:
+def test_the_node_types_of_the_study() -> None:
     types = study_types()
     assert {name: each.gpus for name, each in types.items()} == {
         "NC6": 1, "NC12": 2, "NC24": 4, "NC24X": 8, "NV6": 1, "NV12": 2, "NV24": 4, "NV24X": 8,

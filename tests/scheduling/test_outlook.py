@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from foretrain.scheduling.options import places_of, table_of
-from foretrain.scheduling.outlook import Settings, look_ahead, plans_of, prices_of
+from foretrain.scheduling.outlook import Settings, look_ahead, periods_of, plans_of, prices_of
 from foretrain.scheduling.problem import Configuration, Fleet, NodeGroup, NodeType, SubmittedJob, elastic
 from foretrain.scheduling.state import JobState, State
 
@@ -49,6 +50,16 @@ def cheapest(*jobs: SubmittedJob) -> float:
 )
 def test_the_cheapest_plan_ends_at_the_deadline(deadline: float, usd: float) -> None:
     assert cheapest(job("a", deadline)) == pytest.approx(usd)
+
+
+def test_a_job_that_only_has_to_end_is_in_no_period() -> None:
+    """Its work is 0, and 0 times the infinite time where it may not run is no number."""
+    waits = replace(job("waits", 9.0), seconds={Configuration("one", 1): 10.0})
+    here = state(waits, job("a", 10.0))
+    here = replace(here, jobs={**here.jobs, "waits": replace(here.jobs["waits"], work_left=0.0)})
+    places = places_of(here.fleet, frozenset())
+    alone = periods_of(table_of(state(job("a", 10.0)), places, 9), places, here, Settings())
+    assert periods_of(table_of(here, places, 9), places, here, Settings()) == pytest.approx(alone)
 
 
 def test_node_time_is_counted_by_period() -> None:

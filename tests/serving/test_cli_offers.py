@@ -85,7 +85,7 @@ def test_no_matching_offer_is_a_sentence_and_no_error(run_here: Run) -> None:
         (("--count", "0"), "--count is '0'; it must be a whole number of at least 1"),
         (("--limit", "-3"), "--limit is '-3'; it must be a whole number of at least 1"),
         (("--max-price", "-1"), "--max-price: '-1' is negative"),
-        (("--max-price", "0"), "max_usd_per_hour must be above 0"),
+        (("--max-price", "0"), "--max-price must be above 0"),
         (("--max-price", "cheap"), "--max-price: 'cheap' is not an amount of money"),
         (("--count", "many"), "--count is 'many'; it must be a whole number"),
         (("--refresh", "missing_2027_01.csv"), "there is no file 'missing_2027_01.csv'"),

@@ -24,7 +24,7 @@ def answer(run_here: Run) -> Answer:
     return ask
 
 
-def test_the_real_command_answers_the_seeds_question(run_command: Run) -> None:
+def test_the_real_command_answers_the_published_question(run_command: Run) -> None:
     run = run_command("rent-or-buy", "--price", "8000", "--rent", "1.5", "--json")
     assert (run.returncode, run.stderr) == (0, "")
     found = json.loads(run.stdout)

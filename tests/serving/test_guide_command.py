@@ -77,7 +77,7 @@ def test_only_what_is_asked_for_is_shown(run_here: Run) -> None:
     assert "Time of a step" not in text
 
 
-def test_one_batch_is_one_table_like_the_seeds(run_here: Run) -> None:
+def test_one_batch_is_one_table_like_the_published_one(run_here: Run) -> None:
     text = run_here("guide", "mnist-cnn", "--on", "t4,t4:2", "--batch", "64", "--samples", "6000000").stdout
     assert "Global batch 64; cost of an epoch of 6,000,000 samples" in text
     assert re.search(

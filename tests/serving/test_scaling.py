@@ -71,13 +71,13 @@ def test_the_cluster_of_other_jobs_sharpens(run_here: Run, timings: str) -> None
 def test_forms_are_compared(run_here: Run, timings: str) -> None:
     text = run_here("scaling", timings, "--form", "all").stdout
     assert "Errors on timings left out" in text
-    for name in ("physical", "ring", "pollux", "optimus", "seed"):
+    for name in ("physical", "ring", "pollux", "optimus", "sanghvi"):
         assert f"\n{name} " in text
     assert "Form physical, fitted to 6 timings" in text
     assert "Worth timing next" in text
 
 
-@pytest.mark.parametrize("name", ["ring", "pollux", "optimus", "seed"])
+@pytest.mark.parametrize("name", ["ring", "pollux", "optimus", "sanghvi"])
 def test_each_form_can_be_chosen(run_here: Run, timings: str, name: str) -> None:
     answer = json.loads(run_here("scaling", timings, "--form", name, "--json").stdout)
     assert answer["model"]["form"] == name
@@ -94,7 +94,7 @@ def test_a_plot_is_drawn(run_here: Run, timings: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "sentence"),
     [
-        (SIX[:2], ("--form", "seed"), "the form seed needs at least 3 timings, not 2"),
+        (SIX[:2], ("--form", "sanghvi"), "the form sanghvi needs at least 3 timings, not 2"),
         (
             (("1", 1, 0.1), ("1", 2, 0.2), ("1", 4, 0.3)),
             ("--form", "pollux"),

@@ -13,7 +13,8 @@ from foretrain.facts.providers import BillingTerms, providers
 from foretrain.jobs.configurations import RunConfiguration
 from foretrain.jobs.job import Job, Steps, job_of
 from foretrain.planning.frontier import Exclusion, Frontier, Plan, TwoPhases
-from foretrain.planning.rent_or_buy import JobStreamRequest, rent_or_buy_for_jobs
+from foretrain.planning.options import OwningOptions
+from foretrain.planning.rent_or_buy import rent_or_buy_for_jobs
 from foretrain.planning.selection import (
     cheapest_within,
     fastest_within,
@@ -64,9 +65,10 @@ def example(deadline_seconds: float | None = None, budget_usd: float | None = No
         prediction=_in_full(prediction.cluster.name),
         two_phases=_two_phases(plans) if budget_usd else None,
         job_stream=rent_or_buy_for_jobs(
-            JobStreamRequest(
-                prediction.cluster.groups[0], job.seconds, 120, plans[reported].usd_per_hour, 30_000
-            )
+            OwningOptions(jobs_per_year=120, buy_price=30_000),
+            prediction.cluster.groups[0],
+            job.seconds,
+            plans[reported].usd_per_hour,
         ),
         excluded=(
             Exclusion("A100 variant not specified", 3, ("x:a100", "y:h100")),

@@ -18,7 +18,7 @@ from foretrain.store.runs import Resource, Run, Status
 from validation import experiments
 
 CAMPAIGNS = Path(__file__).parents[2] / "campaigns"
-FILES = {"seeds": experiments.SEEDS, "resources": experiments.RESOURCES}
+FILES = {"batch_sizes": experiments.BATCH_SIZES, "resources": experiments.RESOURCES}
 
 
 @cache
@@ -69,7 +69,9 @@ def test_the_tables_are_those_of_the_runs() -> None:
 
 def test_the_page_has_the_tables_of_the_runs() -> None:
     page = experiments.PAGE.read_text(encoding="utf-8")
-    tables = [experiments.seeds_table(runs("seeds"), model) for model in ("voice-linear", "mnist-cnn")]
+    tables = [
+        experiments.batch_sizes_table(runs("batch_sizes"), model) for model in ("voice-linear", "mnist-cnn")
+    ]
     tables.append(experiments.errors_table(runs("resources"), "strategy", experiments.strategy_of))
     for lines in tables:
         assert "\n".join(lines) in page

@@ -8,14 +8,14 @@ import pytest
 from validation.learn_layers import OWN, profile_cases
 from validation.learn_suite import (
     GRAY,
-    SEEDS_OWN,
+    PUBLISHED,
     _cell_metrics,
     _cells,
     _deeper_lambda,
     _gpu_count,
-    _seed_metrics,
+    _published_metrics,
     _unseen_devices,
-    seed_cells,
+    published_cells,
 )
 from validation.learn_tables import LambdaRow
 from validation.report import Case
@@ -30,13 +30,13 @@ def row(model: str, device: str, gpus: int = 1, batch: int = 32) -> LambdaRow:
     return LambdaRow("host", device, False, "fp32", model, gpus, batch, seconds, predicted)
 
 
-def test_the_seeds_cells_have_the_medians_of_its_tables() -> None:
-    medians = {name: statistics.median(cells) for name, cells in seed_cells().items()}
+def test_the_published_cells_have_the_medians_of_its_tables() -> None:
+    medians = {name: statistics.median(cells) for name, cells in published_cells().items()}
     assert medians["batch-size"] == pytest.approx(0.066, abs=0.001)
     assert medians["gpu-count"] == pytest.approx(0.122)
     assert medians["compute-power"] == pytest.approx(0.101)
-    assert _seed_metrics("batch-size")[SEEDS_OWN].cases == 94
-    assert _seed_metrics("colour") == {}
+    assert _published_metrics("batch-size")[PUBLISHED].cases == 94
+    assert _published_metrics("colour") == {}
 
 
 def test_a_cell_is_the_mean_of_its_rows() -> None:

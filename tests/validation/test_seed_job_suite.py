@@ -1,4 +1,4 @@
-"""The suite of the seed's question: epochs become time by what was seen, and nothing beyond the cut."""
+"""The suite of Sanghvi's question: epochs become time by what was seen, and nothing beyond the cut."""
 
 from pathlib import Path
 

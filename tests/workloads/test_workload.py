@@ -33,7 +33,7 @@ def test_resnet50_as_published() -> None:
     assert summary.forward_backward_flop == pytest.approx(777.6e9, rel=1e-3)
 
 
-def test_the_seeds_voice_models() -> None:
+def test_the_published_voice_models() -> None:
     linear = summarise(graph_of(workload_of(WorkloadRequest("voice-linear", batch=20))))
     assert linear.parameters == 12_102_220
     assert round(linear.parameter_bytes / 2**20, 2) == 46.17

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.facts import devices
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.providers import providers, shipped_providers, user_offers_file
 from foretrain.facts.user_data import read_kept, write_atomically
 from foretrain.registry import normalise
@@ -85,40 +86,11 @@ _ORDERS: dict[str, Callable[[Offer, bool], tuple[object, ...]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfferQuery:
-    """What to look for; everything left out matches everything.
-
-    `gpu` is a device id, an alias or a family; `spot` compares spot prices and wants only offers that have
-    one; `historical` adds the offers of the past; `cheapest_region` keeps one region per machine.
-    """
-
-    gpu: str | None = None
-    count: int | None = None
-    clouds: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    spot: bool = False
-    historical: bool = False
-    max_usd_per_hour: float | None = None
-    sort: str = "price"
-    limit: int | None = None
-    cheapest_region: bool = False
-
-    def __post_init__(self) -> None:
-        for name, value in (("count", self.count), ("limit", self.limit)):
-            if value is not None and value < 1:
-                raise InvalidRequest(f"{name} must be at least 1, not {value}")
-        if self.max_usd_per_hour is not None and not self.max_usd_per_hour > 0:
-            raise InvalidRequest(f"max_usd_per_hour must be above 0, not {self.max_usd_per_hour}")
-        if self.sort not in _ORDERS:
-            raise UnknownName("order", self.sort, _ORDERS, f"Orders: {', '.join(_ORDERS)}")
-
-
 def search(query: OfferQuery) -> tuple[Offer, ...]:
     """The offers a query asks for, in its order. Unknown GPUs, clouds and regions raise `UnknownName`."""
     known, filters = all_offers(), _filters(query)
     selected = [offer for offer in known if all(each.keeps(offer) for each in filters)]
-    if query.cheapest_region:
+    if not query.all_regions:
         selected = _cheapest_regions(selected, query.spot)
     order = _ORDERS[query.sort]
     selected.sort(key=lambda offer: (*order(offer, query.spot), offer.provider, offer.instance, offer.region))
@@ -273,18 +245,18 @@ def _no_offer(known: Sequence[Offer], filters: Sequence[_Filter]) -> str:
 
 def _filters(query: OfferQuery, gpus: Sequence[str] = ()) -> list[_Filter]:
     """The filters of a query; unknown GPUs, clouds and regions raise `UnknownName`."""
-    known, spot, most = all_offers(), query.spot, query.max_usd_per_hour
-    clouds = {providers()[cloud].id for cloud in query.clouds}
+    known, spot, most = all_offers(), query.spot, query.max_price
+    clouds = {providers()[cloud].id for cloud in query.cloud}
     wanted = tuple(gpus) or ((query.gpu,) if query.gpu is not None else ())
     of_gpus = [_gpu_filter(gpu, known) for gpu in wanted]
-    regions = _known_regions(query.regions, known)
+    regions = _known_regions(query.region, known)
     in_clouds = [offer for offer in known if not clouds or offer.provider in clouds]
     filters = []
     if not query.historical:
         filters.append(_Filter("historical", "no", lambda offer: not offer.historical, _of("as_of")))
     if clouds:
         filters.append(
-            _Filter("cloud", ",".join(query.clouds), lambda offer: offer.provider in clouds, _of("provider"))
+            _Filter("cloud", ",".join(query.cloud), lambda offer: offer.provider in clouds, _of("provider"))
         )
     if wanted:
         filters.append(
@@ -296,7 +268,7 @@ def _filters(query: OfferQuery, gpus: Sequence[str] = ()) -> list[_Filter]:
         filters.append(
             _Filter(
                 "region",
-                ",".join(query.regions),
+                ",".join(query.region),
                 lambda offer: normalise(offer.region) in regions,
                 _of("place"),
             )
@@ -304,10 +276,10 @@ def _filters(query: OfferQuery, gpus: Sequence[str] = ()) -> list[_Filter]:
         elsewhere = regions - {normalise(offer.region) for offer in in_clouds}
         if elsewhere:
             theirs = {offer.provider for offer in known if normalise(offer.region) in elsewhere}
-            named = [region for region in query.regions if normalise(region) in elsewhere]
+            named = [region for region in query.region if normalise(region) in elsewhere]
             raise InvalidRequest(
                 f"`region` {','.join(named)} is of {' and '.join(sorted(theirs))}, not of `cloud` "
-                f"{','.join(query.clouds)}, whose regions are such as {_of('place')(in_clouds)}"
+                f"{','.join(query.cloud)}, whose regions are such as {_of('place')(in_clouds)}"
             )
     if query.count is not None:
         filters.append(

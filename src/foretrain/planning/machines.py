@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from foretrain.decoding import part
 from foretrain.errors import InvalidRequest
 from foretrain.facts.devices import device
 from foretrain.facts.hardware import Hardware, nodes
-from foretrain.facts.offers import Offer, OfferQuery, contradiction, search
+from foretrain.facts.offers import Offer, contradiction, search
+from foretrain.facts.options import OfferQuery
 from foretrain.facts.topology import Topology, links_among
 from foretrain.planning.frontier import Exclusion
 from foretrain.planning.options import MachineOptions
@@ -133,8 +135,7 @@ def exclusions(excluded: Iterable[Excluded]) -> tuple[Exclusion, ...]:
 
 def contradicting_filters(request: MachinesRequest) -> str:
     """Which filters of the request leave no offer together; nothing if some offer passes."""
-    query = OfferQuery(clouds=request.cloud, regions=request.region, spot=request.spot)
-    return contradiction(query, request.gpu)
+    return contradiction(part(OfferQuery, request, gpu=None), request.gpu)
 
 
 def _offers(request: MachinesRequest) -> Sequence[Offer]:
@@ -142,13 +143,7 @@ def _offers(request: MachinesRequest) -> Sequence[Offer]:
     gpus: Iterable[str | None] = request.gpu or (None,)
     offers: dict[tuple[str, str], Offer] = {}
     for gpu in gpus:
-        query = OfferQuery(
-            gpu=gpu,
-            clouds=request.cloud,
-            regions=request.region,
-            spot=request.spot,
-            cheapest_region=True,
-        )
+        query = part(OfferQuery, request, gpu=gpu)
         offers |= {(offer.provider, offer.instance): offer for offer in search(query)}
     return list(offers.values())
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from foretrain.decoding import DURATION, MONEY, TEXT, number, option, texts, whole_number
 from foretrain.errors import InvalidRequest
+from foretrain.facts.options import PlaceOptions
 from foretrain.panels import LENGTH, MACHINES, MONEY_AND_ENERGY, OWNING
 from foretrain.prediction.options import NetworkOptions
 
@@ -52,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineOptions(NetworkOptions):
+class MachineOptions(PlaceOptions, NetworkOptions):
     """Which machines to consider; `links` and `network` replace what is known of them."""
 
     gpu: tuple[str, ...] = option(
@@ -61,16 +62,6 @@ class MachineOptions(NetworkOptions):
         default=(),
         panel=MACHINES,
         complete="device",
-    )
-    cloud: tuple[str, ...] = option(
-        texts(), "Only these clouds, e.g. aws,gcp.", default=(), panel=MACHINES, complete="provider"
-    )
-    region: tuple[str, ...] = option(
-        texts(by_comma=False),
-        "Only these regions, comma-separated.",
-        default=(),
-        panel=MACHINES,
-        complete="region",
     )
     max_gpus: int = option(whole_number(1), "Maximum number of GPUs.", default=64, panel=MACHINES)
 
@@ -86,6 +77,8 @@ class OwningOptions:
     usd_per_kwh: float | None = option(MONEY, "Electricity price for owned machines.", panel=OWNING)
 
     def __post_init__(self) -> None:
+        if self.jobs_per_year is not None and not 0 < self.jobs_per_year < math.inf:
+            raise InvalidRequest(f"`jobs_per_year` must be finite and above 0, got {self.jobs_per_year:g}")
         if self.buy_price is not None and not self.buy_price > 0:
             raise InvalidRequest(f"`buy_price` must be above 0, got {self.buy_price:g}")
         if self.jobs_per_year is None and (self.buy_price is not None or self.usd_per_kwh is not None):

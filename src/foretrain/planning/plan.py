@@ -316,18 +316,10 @@ def _stream(request: PlanProblem, reported: Plan, job: Job) -> tuple[JobStream |
     owning = request.owning
     if owning.jobs_per_year is None:
         return None, ()
-    from foretrain.planning.rent_or_buy import JobStreamRequest, rent_or_buy_for_jobs
+    from foretrain.planning.rent_or_buy import rent_or_buy_for_jobs
 
-    stream = JobStreamRequest(
-        hardware=reported.hardware,
-        job_seconds=job.seconds,
-        jobs_per_year=owning.jobs_per_year,
-        rent_usd_per_hour=reported.usd_per_hour,
-        price_usd=owning.buy_price,
-        usd_per_kwh=owning.usd_per_kwh,
-    )
     try:
-        return rent_or_buy_for_jobs(stream), ()
+        return rent_or_buy_for_jobs(owning, reported.hardware, job.seconds, reported.usd_per_hour), ()
     except MissingData as error:
         return None, (f"renting is not compared with buying: {error} (`buy_price`)",)
 

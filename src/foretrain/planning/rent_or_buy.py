@@ -38,7 +38,7 @@ from foretrain.facts.devices import device
 from foretrain.facts.hardware import Hardware
 from foretrain.facts.offers import offer_named
 from foretrain.facts.running import OWNED_HOURS, POWER, default
-from foretrain.planning.options import RentOrBuyOptions
+from foretrain.planning.options import OwningOptions, RentOrBuyOptions
 from foretrain.units import HOUR, YEAR, format_money
 
 HOURS_PER_CALENDAR_YEAR = YEAR / HOUR
@@ -54,7 +54,7 @@ def full_time_hours_per_year() -> float:
 
 @dataclass(frozen=True, slots=True)
 class RentOrBuyTerms:
-    """One machine to buy against one to rent.
+    """`RentOrBuyOptions` with rent, hours and power looked up: one machine to buy against one to rent.
 
     `relative_performance` is the work of a rented hour over that of an owned one. `hours_per_year` is the
     use of the owned machine.
@@ -319,36 +319,6 @@ LIST_PRICE = "list_price_usd"
 
 
 @dataclass(frozen=True, slots=True)
-class JobStreamRequest:
-    """Jobs per year on machines that are rented now.
-
-    `rent_usd_per_hour` and `price_usd` are for all machines of `hardware`, which one job uses; without a
-    price, that of the devices alone counts. Without `usd_per_kwh` electricity is not counted.
-    """
-
-    hardware: Hardware
-    job_seconds: Quantiles
-    jobs_per_year: float
-    rent_usd_per_hour: float
-    price_usd: float | None = None
-    relative_performance: float = 1.0
-    usd_per_kwh: float | None = None
-    pue: float = 1.0
-    hosting_usd_per_year: float = 0.0
-    resale_usd: float = 0.0
-    resale_after_years: float = 0.0
-    discount_rate: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.jobs_per_year) and self.jobs_per_year > 0):
-            raise InvalidRequest(f"`jobs_per_year` must be finite and above 0, got {self.jobs_per_year:g}")
-        if not (self.job_seconds.p10 > 0 and math.isfinite(self.job_seconds.p90)):
-            raise InvalidRequest(
-                f"the time of a job must be finite and above 0, got {self.job_seconds.p50:g} s"
-            )
-
-
-@dataclass(frozen=True, slots=True)
 class JobStream:
     """The answer. `break_even_years` are infinite (null in JSON) where owning never pays for itself.
 
@@ -375,50 +345,61 @@ class JobStream:
     notes: tuple[str, ...]
 
 
-def rent_or_buy_for_jobs(request: JobStreamRequest) -> JobStream:
-    """Whether to rent or to buy for this stream of jobs."""
-    hours = request.job_seconds.scale(request.jobs_per_year * request.relative_performance / HOUR)
+def rent_or_buy_for_jobs(
+    owning: OwningOptions,
+    hardware: Hardware,
+    job_seconds: Quantiles,
+    rent_usd_per_hour: float,
+    **terms: float,
+) -> JobStream:
+    """Whether to rent or to buy the machines of `hardware` for a stream of jobs that each use all of them.
+
+    Rent and `buy_price` are for all of these machines; without a price, that of the devices alone counts.
+    Without `usd_per_kwh` electricity is not counted. `terms` are further ones of `RentOrBuyTerms`.
+    """
+    jobs = owning.jobs_per_year
+    if jobs is None:
+        raise InvalidRequest("`jobs_per_year` is required: how often the job runs")
+    if not (job_seconds.p10 > 0 and math.isfinite(job_seconds.p90)):
+        raise InvalidRequest(f"the time of a job must be finite and above 0, got {job_seconds.p50:g} s")
+    performance = terms.get("relative_performance", 1.0)
+    hours = job_seconds.scale(jobs * performance / HOUR)
     sets = math.ceil(hours.p50 / HOURS_PER_CALENDAR_YEAR)
-    price, price_source = _price(request)
-    watts = 0.0 if request.usd_per_kwh is None else _watts(request.hardware)
+    price, price_source = _price(owning, hardware)
+    watts = 0.0 if owning.usd_per_kwh is None else _watts(hardware)
     one = RentOrBuyTerms(
         price_usd=price,
-        rent_usd_per_hour=request.rent_usd_per_hour,
-        relative_performance=request.relative_performance,
+        rent_usd_per_hour=rent_usd_per_hour,
         hours_per_year=hours.p50 / sets,
         watts=watts,
-        usd_per_kwh=request.usd_per_kwh or 0.0,
-        pue=request.pue,
-        hosting_usd_per_year=request.hosting_usd_per_year,
-        resale_usd=request.resale_usd,
-        resale_after_years=request.resale_after_years,
-        discount_rate=request.discount_rate,
+        usd_per_kwh=owning.usd_per_kwh or 0.0,
+        **terms,
     )
     answer = rent_or_buy(one)
     years = answer.break_even_years
     return JobStream(
         hours_per_year=hours,
         sets=sets,
-        machines=sets * request.hardware.nodes,
+        machines=sets * hardware.nodes,
         utilisation=one.hours_per_year / HOURS_PER_CALENDAR_YEAR,
-        rent_usd_per_year=hours.scale(request.rent_usd_per_hour / request.relative_performance),
+        rent_usd_per_year=hours.scale(rent_usd_per_hour / performance),
         price_usd=price,
         price_source=price_source,
-        devices_only=request.price_usd is None,
+        devices_only=owning.buy_price is None,
         watts=watts,
         break_even_years=_years(one, hours, sets),
-        break_even_jobs=None if years is None else years * request.jobs_per_year,
+        break_even_jobs=None if years is None else years * jobs,
         by_set=answer,
-        verdict=_stream_verdict(request, answer, sets, price),
-        notes=_notes(request, hours, sets),
+        verdict=_stream_verdict(jobs, hardware.name, answer, sets),
+        notes=_notes(owning, hours, sets),
     )
 
 
-def _price(request: JobStreamRequest) -> tuple[float, str]:
+def _price(owning: OwningOptions, hardware: Hardware) -> tuple[float, str]:
     """The price of a set, and its source."""
-    if request.price_usd is not None:
-        return request.price_usd, "price as given"
-    device, count = request.hardware.device, request.hardware.devices
+    if owning.buy_price is not None:
+        return owning.buy_price, "price as given"
+    device, count = hardware.device, hardware.devices
     fact = device.sheet.fact(LIST_PRICE)
     if fact is None:
         raise MissingData(
@@ -443,26 +424,27 @@ def _years(one: RentOrBuyTerms, hours: Quantiles, sets: int) -> Quantiles:
     return Quantiles(*sooner_first)
 
 
-def _stream_verdict(request: JobStreamRequest, answer: RentOrBuy, sets: int, price: float) -> str:
+def _stream_verdict(jobs: float, machines: str, answer: RentOrBuy, sets: int) -> str:
     years = answer.break_even_years
-    what = request.hardware.name if sets == 1 else f"{sets} sets of {request.hardware.name}"
+    what = machines if sets == 1 else f"{sets} sets of {machines}"
     held = _holding_verdict(answer.request, None if answer.saved_usd is None else sets * answer.saved_usd)
     if years is None:
-        never = f"with {request.jobs_per_year:,g} jobs per year owning {what} never pays for itself"
+        never = f"with {jobs:,g} jobs per year owning {what} never pays for itself"
         return f"{held}; {never}" if held else f"rent: {never}"
-    paid = f"{years:,.1f} years ({years * request.jobs_per_year:,.0f} jobs)"
+    paid = f"{years:,.1f} years ({years * jobs:,.0f} jobs)"
     if held:
         return f"{held}; owning {what} pays for itself after {paid}"
-    return f"buy {what} for {sets * price:,.0f} USD if the jobs go on for more than {paid}, else rent"
+    price = sets * answer.request.price_usd
+    return f"buy {what} for {price:,.0f} USD if the jobs go on for more than {paid}, else rent"
 
 
-def _notes(request: JobStreamRequest, hours: Quantiles, sets: int) -> tuple[str, ...]:
+def _notes(owning: OwningOptions, hours: Quantiles, sets: int) -> tuple[str, ...]:
     notes = []
-    if request.price_usd is None:
+    if owning.buy_price is None:
         notes.append(
             "the price is that of the devices only; host, network and rack would delay the break-even"
         )
-    if request.usd_per_kwh is None:
+    if owning.usd_per_kwh is None:
         notes.append("electricity of owned machines is not counted: `usd_per_kwh` is not given")
     if hours.p90 > sets * HOURS_PER_CALENDAR_YEAR:
         needed = math.ceil(hours.p90 / HOURS_PER_CALENDAR_YEAR)

@@ -174,7 +174,8 @@ def _floor(places: Places, groups: int, periods: Floats, haste: float) -> Floats
 
 def periods_of(table: OptionTable, places: Places, state: State, settings: Settings) -> Floats:
     """Ends of periods: they get longer, up to when all work could be done twice; the last never ends."""
-    seconds = table.work[:, None] * table.seconds
+    left = table.work[:, None] > 0  # a job that only has to end needs no period, wherever it may run
+    seconds = np.where(left, np.where(left, table.work[:, None], 1.0) * table.seconds, math.inf)
     shortest = seconds.min(axis=1)
     runs = np.isfinite(shortest)
     if not runs.any():

@@ -60,7 +60,7 @@ class Workload:
     """A model as it will be trained on one device.
 
     `left_open` names options that were not given: `precision` is then the device default, `weights`
-    the default of the strategy, `frozen_weights` those under LoRA (`prediction.resolving`).
+    the default of the strategy, `frozen_weights` those under LoRA (`prediction.scenario`).
     """
 
     source: ModelSource

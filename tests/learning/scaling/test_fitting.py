@@ -68,7 +68,7 @@ def test_the_interval_is_that_of_a_straight_line() -> None:
 
     class Level(Form):
         name, equation = "level", "a"
-        parameters = (form("seed").parameters[0],)
+        parameters = (form("sanghvi").parameters[0],)
 
         def log_seconds(self, values: Floats, at: Columns) -> Floats:
             return np.full(len(at), values[0])
@@ -84,7 +84,7 @@ def test_the_interval_is_that_of_a_straight_line() -> None:
 
 
 def test_timings_that_no_parameters_explain_widen_the_interval() -> None:
-    of = form("seed")
+    of = form("sanghvi")
     seconds = seconds_of(of, np.array([-1.0, -2.0, -1.0]), GRID)
     prior = wide_prior(of, 0.05)
     rough = seconds + 0.5 * (-1.0) ** np.arange(len(GRID))
@@ -94,7 +94,7 @@ def test_timings_that_no_parameters_explain_widen_the_interval() -> None:
 
 
 def test_slopes_are_those_of_the_form() -> None:
-    of = form("seed")
+    of = form("sanghvi")
     slopes = jacobian(of, np.array([0.0, 0.0, 0.0]), columns(GRID[:2], 8))
     # b + g + 1 with g = 1 and b = 1 or 4: each term over the sum
     assert slopes == pytest.approx(np.array([[1, 1 / 3, 1 / 3], [1, 1 / 6, 1 / 6]]))
@@ -127,11 +127,11 @@ def test_timings_left_out_select_the_right_form() -> None:
     values = np.array([math.log(0.1), math.log(0.05), math.log(0.5)])
     timings = [
         Timing(item, float(np.exp(seconds)))
-        for item, seconds in zip(GRID, seconds_of(form("seed"), values, GRID), strict=True)
+        for item, seconds in zip(GRID, seconds_of(form("sanghvi"), values, GRID), strict=True)
     ]
     errors = {name: leave_out(of, timings, wide_prior(of, 0.05)).mean_error for name, of in FORMS.items()}
-    assert errors["seed"] < 0.01
-    assert errors["seed"] < min(errors["physical"], errors["pollux"], errors["ring"])
+    assert errors["sanghvi"] < 0.01
+    assert errors["sanghvi"] < min(errors["physical"], errors["pollux"], errors["ring"])
 
 
 def test_a_prediction_makes_a_prior() -> None:

@@ -66,10 +66,10 @@ def test_physical_contention_and_waiting_have_bounds() -> None:
     assert seconds("physical", values, "8", "1+1") == pytest.approx([8**0.6 * 8**0.2, 2**0.2])
 
 
-def test_seed() -> None:
+def test_sanghvi() -> None:
     # 1 s x M/g over the reference + 0.1 s x g + 0.5 s
     values = [0.0, math.log(0.1), math.log(0.5)]
-    assert seconds("seed", values, "1", "4+4", batch=64) == pytest.approx([2.6, 3.3])
+    assert seconds("sanghvi", values, "1", "4+4", batch=64) == pytest.approx([2.6, 3.3])
 
 
 def test_optimus() -> None:

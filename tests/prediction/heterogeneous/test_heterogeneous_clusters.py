@@ -20,7 +20,7 @@ from foretrain.facts.sheets import Sheet
 from foretrain.prediction.answer import Prediction
 from foretrain.prediction.collectives.network import network_among
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.heterogeneous.division import BatchSplit, CachedCostModel, GlobalBatch
+from foretrain.prediction.heterogeneous.division import BatchSplit, GlobalBatch
 from foretrain.prediction.options import InputOptions
 from foretrain.prediction.predict import predict
 from foretrain.workloads.workload import Workload
@@ -125,7 +125,7 @@ def test_no_division_of_the_batch_is_faster(convolving: Workload, batch: int) ->
     """All divisions of the batch over the same two devices are tried."""
     third = with_figures(FAST, "third", speed=1 / 3)
     groups = (node(FAST), node(third))
-    whole = GlobalBatch(convolving, batch, 2, CachedCostModel(ROOFLINE), InputOptions())
+    whole = GlobalBatch(convolving, batch, 2, ROOFLINE, InputOptions())
     network = network_among(groups)
     best = whole.fastest(groups, network)
     assert best is not None
@@ -205,7 +205,7 @@ def test_below_its_minimum_batch_the_slow_node_is_excluded(convolving: Workload)
 
 def test_batch_norm_of_single_values_needs_two_samples(tmp_path: Path) -> None:
     workload = workload_named(tmp_path, "normalising")
-    whole = GlobalBatch(workload, 8, 2, CachedCostModel(ROOFLINE), InputOptions())
+    whole = GlobalBatch(workload, 8, 2, ROOFLINE, InputOptions())
     assert whole.min_batch == 2
 
 

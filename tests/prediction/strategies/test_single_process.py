@@ -29,7 +29,7 @@ def test_all_parameters_move_twice_in_a_step() -> None:
     size = parameter_bytes(VOICE)
     assert result["copy parameters"].bytes == result["reduce gradients"].bytes == size
     assert size == pytest.approx(48.4e6, rel=1e-3)
-    # the seed: 50 MB x 2 x 100 steps of an epoch are 10 GB
+    # the slides: 50 MB x 2 x 100 steps of an epoch are 10 GB
     assert 100 * 2 * size == pytest.approx(10e9, rel=0.04)
 
 

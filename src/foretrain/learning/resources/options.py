@@ -5,14 +5,16 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
+from foretrain.decoding import choice, option, whole_number
 from foretrain.errors import InvalidRequest, MissingData
+from foretrain.panels import FIT
 
 NETWORKS = ("gcn", "gat", "gin", "mpnn")
 READOUTS = ("set2set", "mean", "sum", "max")
 GROUPINGS = ("proportional", "uniform", "none")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InspectorOptions:
     """`repetitions_per_node` times the nodes of a graph is K, how often the shared layer is repeated.
 
@@ -20,9 +22,9 @@ class InspectorOptions:
     grouped ones. `uses_timeline` False leaves out the figures of the timeline: the graph network alone.
     """
 
-    network: str = "gcn"
-    readout: str = "set2set"
-    grouping: str = "proportional"
+    network: str = option(choice(*NETWORKS), "Type of graph network.", default="gcn", panel=FIT)
+    readout: str = option(choice(*READOUTS), "Graph readout.", default="set2set", panel=FIT)
+    grouping: str = option(choice(*GROUPINGS), "Operator grouping.", default="proportional", panel=FIT)
     nodes: int = 28
     repetitions_per_node: float = 0.5
     hidden: int = 16
@@ -39,18 +41,25 @@ class InspectorOptions:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InspectorTraining:
     """How an Inspector is trained: at most `epochs`, until `patience` epochs bring no better validation."""
 
-    epochs: int = 400
+    epochs: int = option(
+        whole_number(1), "Maximum number of epochs per ensemble member.", default=400, panel=FIT
+    )
     patience: int = 60
     learning_rate: float = 5e-3
     weight_decay: float = 1e-3
     dropout: float = 0.1
-    members: int = 3
-    folds: int = 5
-    seed: int = 0
+    members: int = option(whole_number(1), "Number of ensemble members.", default=3, panel=FIT)
+    folds: int = option(
+        whole_number(2),
+        "Number of cross-validation folds; each holds out whole models.",
+        default=5,
+        panel=FIT,
+    )
+    seed: int = option(whole_number(0), "Random seed.", default=0, panel=FIT)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "patience", "members"):

@@ -231,14 +231,17 @@ class OptimusScaling(Form):
         return log_seconds
 
 
-class Seed(Form):
+class Sanghvi(Form):
     """The linear regression of step time f = a0 M/g + a1 g + a2.
 
     M samples are divided over g devices; M/g is the batch of a device. Terms are at least 0; a1 and a2 are
     over a0, which is the level.
+
+    Reference: K. B. Sanghvi, Prediction & Cost Analysis of Distributed Deep Learning Jobs in a Multi-GPU
+    Setting, section V.
     """
 
-    name = "seed"
+    name = "sanghvi"
     equation = "a0 M/g + a1 g + a2"
     parameters = (
         Parameter(LEVEL, 0.0, LEVEL_DEVIATION),
@@ -255,7 +258,7 @@ class Seed(Form):
 
 
 FORMS: Mapping[str, Form] = {
-    form.name: form for form in (Physical(), Ring(), Pollux(), OptimusScaling(), Seed())
+    form.name: form for form in (Physical(), Ring(), Pollux(), OptimusScaling(), Sanghvi())
 }
 
 

@@ -11,15 +11,16 @@ of its kind in one machine; where there is none it has no price.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
 from foretrain.facts.devices import THIS_MACHINE, Device, devices
 from foretrain.facts.hardware import Hardware, hardware
-from foretrain.facts.offers import Offer, OfferQuery, search
+from foretrain.facts.offers import Offer, search
+from foretrain.facts.options import OfferQuery
 from foretrain.jobs.epochs import Epoch, epoch_in_steps
 from foretrain.planning.speedup import (
     TimeAndCost,
@@ -30,7 +31,6 @@ from foretrain.planning.speedup import (
 )
 from foretrain.prediction.advice.bottleneck import Limit, find_bottleneck
 from foretrain.prediction.cost_models import CostModel
-from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, memory_options
 from foretrain.prediction.operators.cpu import calibration_of
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.options import InputOptions, Parallelism
@@ -38,17 +38,13 @@ from foretrain.prediction.scenario import (
     Evaluation,
     StepConfiguration,
     StepContext,
-    as_stored,
     evaluate,
     in_usual_precision,
     step_context,
-    storage_of,
 )
 from foretrain.prediction.strategies.strategy import AUTO, Layout, layout_of, words
 from foretrain.units import HOUR, format_bytes
-from foretrain.workloads.executed import ExecutedGraph
-from foretrain.workloads.options import ResolvedOptions
-from foretrain.workloads.workload import Workload, executed_graph_at
+from foretrain.workloads.workload import Workload
 
 CPU_BY_DATA_SHEET = "epyc-7742"
 """The default CPU where that of this machine was not measured: its peak and bandwidth are known."""
@@ -143,7 +139,7 @@ def _is_measured(device: Device) -> bool:
 def _cheapest(device: Device, count: int, clouds: tuple[str, ...]) -> Offer | None:
     if device.is_cpu:
         return None
-    offers = search(OfferQuery(gpu=device.id, count=count, clouds=clouds, cheapest_region=True))
+    offers = search(OfferQuery(gpu=device.id, count=count, cloud=clouds))
     return next((offer for offer in offers if offer.device == device.id), None)
 
 
@@ -279,36 +275,6 @@ def _delta(one: CellStep, run: CellStep, machine: Machine) -> float:
     return speedup_per_fold_of_cost(at_hourly_price(alone, single), at_hourly_price(together, whole))
 
 
-@dataclass(frozen=True, eq=False)
-class GuideSteps:
-    """Steps of one workload in any configuration; graphs and memory are computed once."""
-
-    workload: Workload
-    graphs: dict[tuple[ResolvedOptions, int], ExecutedGraph] = field(default_factory=dict)
-    memory: dict[Hashable, MemoryEstimate] = field(default_factory=dict)
-
-    def evaluation(self, context: StepContext, configuration: StepConfiguration) -> Evaluation:
-        """The step in one configuration, as `prediction.scenario.evaluate` predicts it."""
-        trained = as_stored(context.workload, storage_of(configuration.layout))
-        key = trained.options, configuration.micro_batch
-        if key not in self.graphs:
-            self.graphs[key] = executed_graph_at(trained, configuration.micro_batch)
-        evaluation = evaluate(context, configuration, self.graphs[key])
-        return replace(evaluation, known_memory=self._memory_of(evaluation))
-
-    def _memory_of(self, evaluation: Evaluation) -> MemoryEstimate:
-        """Memory of a device. Without sharding, more than two devices need the same as two."""
-        run, at, layout = evaluation.step.run, evaluation.context.environment, evaluation.configuration.layout
-        device, options = at.device, memory_options(run.stages[0], run.in_flight[0], layout, at.network)
-        if options.zero_stage == 0:
-            options = replace(options, data_parallel=min(2, options.data_parallel))
-        trained = evaluation.context.workload.options
-        key = device.id, evaluation.configuration.micro_batch, options, trained
-        if key not in self.memory:
-            self.memory[key] = estimate_memory(run.stages[0].graph, device, options)
-        return self.memory[key]
-
-
 def layout_on(strategy: str, hardware: Hardware) -> Layout:
     """The layout that shares the batch over all devices; other strategies raise `InvalidRequest`."""
     if strategy != AUTO:
@@ -337,12 +303,12 @@ def _strategies_on(hardware: Hardware) -> Iterator[str]:
 
 
 def runs(
-    steps: GuideSteps, hardware: Hardware, strategy: str, batches: Sequence[int], model: CostModel
+    workload: Workload, hardware: Hardware, strategy: str, batches: Sequence[int], model: CostModel
 ) -> Iterator[CellStep | NoRun]:
     """A step of each global batch, in the given ascending order: a micro-batch too large stays so."""
     try:
         layout = layout_on(strategy, hardware)
-        workload = in_usual_precision(steps.workload, (hardware.device,))
+        workload = in_usual_precision(workload, (hardware.device,))
         context = step_context(workload, hardware, Parallelism(strategy=strategy), model, InputOptions())
     except (InvalidRequest, MissingData) as error:
         yield from (NoRun(Blank.UNKNOWN, str(error)) for _ in batches)
@@ -354,7 +320,7 @@ def runs(
             yield _uneven(batch, layout)
             continue
         if refused is None:
-            run, too_large = _or_unknown(steps, context, layout, batch // layout.replicas, too_large)
+            run, too_large = _or_unknown(context, layout, batch // layout.replicas, too_large)
             refused = run if isinstance(run, NoRun) else None
         yield refused or run
 
@@ -368,22 +334,22 @@ def _uneven(batch: int, layout: Layout) -> NoRun:
 
 
 def _or_unknown(
-    steps: GuideSteps, context: StepContext, layout: Layout, batch: int, too_large: float
+    context: StepContext, layout: Layout, batch: int, too_large: float
 ) -> tuple[CellStep | NoRun, float]:
     try:
-        return _fitting(steps, context, layout, batch, too_large)
+        return _fitting(context, layout, batch, too_large)
     except (InvalidRequest, MissingData) as error:
         return NoRun(Blank.UNKNOWN, str(error)), too_large
 
 
 def _fitting(
-    steps: GuideSteps, context: StepContext, layout: Layout, batch: int, too_large: float
+    context: StepContext, layout: Layout, batch: int, too_large: float
 ) -> tuple[CellStep | NoRun, float]:
     """A step of `batch` on each device in the fewest micro-batches that fit; and the least that does not."""
     for parts in (count for count in range(1, batch + 1) if batch % count == 0):
         if batch // parts >= too_large:
             continue
-        evaluation = steps.evaluation(context, StepConfiguration(layout, batch, parts))
+        evaluation = evaluate(context, StepConfiguration(layout, batch, parts))
         if evaluation.memory.fits:
             return _run(evaluation), too_large
         too_large = batch // parts

@@ -27,7 +27,6 @@ from foretrain.errors import InvalidRequest
 from foretrain.planning.guide.cells import (
     CellStep,
     GuideCell,
-    GuideSteps,
     Machine,
     NoRun,
     cell_of,
@@ -148,7 +147,7 @@ def _model_guide(
     request: GuideProblem,
     progress: Progress,
 ) -> ModelGuide:
-    name, steps = workload.source.name, GuideSteps(workload)
+    name = workload.source.name
     rows: list[tuple[GuideCell, ...]] = []
     on_one: dict[str, tuple[CellStep | NoRun, ...]] = {}
     for index, machine in enumerate(machines):
@@ -156,10 +155,10 @@ def _model_guide(
         progress(f"{name} on {machine.name} ({done})")
         model, kind = _cost_model(workload, machine), machine.hardware.device.id
         if kind not in on_one:
-            on_one[kind] = tuple(runs(steps, one_of(machine), DATA_PARALLEL, batches, model))
+            on_one[kind] = tuple(runs(workload, one_of(machine), DATA_PARALLEL, batches, model))
         on_all = on_one[kind]
         if machine.devices > 1:
-            on_all = tuple(runs(steps, machine.hardware, request.strategy, batches, model))
+            on_all = tuple(runs(workload, machine.hardware, request.strategy, batches, model))
         rows.append(
             tuple(
                 cell_of(index, machine, batch, run, one, request.samples)

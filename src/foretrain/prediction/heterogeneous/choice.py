@@ -20,7 +20,6 @@ from foretrain.prediction.collectives.network import Network, network_among, wit
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.heterogeneous.division import (
     BatchSplit,
-    CachedCostModel,
     Division,
     GlobalBatch,
     Groups,
@@ -100,7 +99,7 @@ def _nodes_of(scenario: Scenario, model: CostModel) -> _Nodes:
         scenario.workload,
         global_batch(scenario.workload, cluster.devices, parallelism),
         cluster.devices,
-        CachedCostModel(model),
+        model,
         scenario.input,
         parallelism.min_batch,
         max(jitter_on(parallelism, group.device) for group in cluster.groups),

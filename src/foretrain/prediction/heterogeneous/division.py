@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import islice, repeat
 
@@ -28,7 +28,7 @@ from foretrain.estimates import Estimate, longest
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
 from foretrain.prediction.collectives.network import Network
-from foretrain.prediction.cost_models import CostModel, PricedStep
+from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import communicator_bytes, fits_memory, largest_batch
 from foretrain.prediction.operators.pricing import Knowledge
 from foretrain.prediction.options import InputOptions
@@ -45,7 +45,6 @@ from foretrain.prediction.step.parallel import StepEnvironment, predict_step
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import DATA_PARALLEL, layout_of
 from foretrain.workloads.executed import ExecutedGraph
-from foretrain.workloads.graph import Graph
 from foretrain.workloads.workload import Workload, executed_graph_at
 
 _RATIO = 4
@@ -123,22 +122,6 @@ class Division:
 
 
 @dataclass(frozen=True, eq=False)
-class CachedCostModel(CostModel):
-    """Another model's steps of one workload, each priced once per device and batch."""
-
-    inner: CostModel
-    cached: dict[tuple[Device, int], PricedStep] = field(default_factory=dict)
-
-    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
-        """The operators of steps with their times."""
-        for graph in graphs:
-            key = device, graph.batch
-            if key not in self.cached:
-                self.cached[key] = self.inner.price(graph, device)
-        return tuple(self.cached[device, graph.batch] for graph in graphs)
-
-
-@dataclass(frozen=True, eq=False)
 class GlobalBatch:
     """A global batch of a workload that is to be divided over groups of nodes.
 
@@ -149,7 +132,7 @@ class GlobalBatch:
     workload: Workload
     samples: int
     devices: int
-    model: CachedCostModel
+    model: CostModel
     input: InputOptions
     requested_min_batch: int | None = None
     jitter: float = 0.0

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from foretrain.decoding import build, options, read_mapping, values
+from foretrain.decoding import TEXT, build, option, options, read_mapping, values
 from foretrain.errors import InvalidData
+from foretrain.panels import STORED
 from foretrain.serving.table import VERBS
 from foretrain.workloads.options import YAML_SUFFIXES
 
@@ -38,6 +39,18 @@ class Request:
 
         What one of them refuses may depend on files and facts that a request does not read.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOption:
+    """Where runs and schedules are kept."""
+
+    store: str | None = option(
+        TEXT,
+        "Store: SQLite file or postgresql:// URL (default: FORETRAIN_STORE, else your data folder).",
+        metavar="FILE|URL",
+        panel=STORED,
+    )
 
 
 _ALTERNATIVES: tuple[tuple[tuple[str, ...], ...], ...] = (

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from foretrain.decoding import FILE, SWITCH, TEXT, number, option
 from foretrain.panels import HERE, MODEL, STORED, TRACES
-from foretrain.serving.requests import Request
+from foretrain.serving.requests import Request, StoreOption
 from foretrain.workloads.options import MODEL_NAME, BatchOption, PhaseOptions, TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
+class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions, StoreOption):
     """Your own timings, this machine, stored runs, or a profiler's trace."""
 
     COMMON = "here runs trace json"
@@ -23,7 +23,7 @@ class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
     EXAMPLES = (
         "foretrain calibrate --here",
         "foretrain calibrate timings.csv",
-        "foretrain calibrate --runs --campaign seeds --held-out half",
+        "foretrain calibrate --runs --campaign batch_sizes --held-out half",
         "foretrain calibrate --trace trace.json.gz --model resnet50 --on rtx3090 --batch 64",
     )
 
@@ -51,12 +51,6 @@ class CalibrateRequest(Request, BatchOption, TrainingOptions, PhaseOptions):
     )
     campaign: str | None = option(
         TEXT, "With `runs`: only runs of this campaign.", metavar="NAME", panel=STORED
-    )
-    store: str | None = option(
-        TEXT,
-        "With `runs`: SQLite file or database URL of the store (default: your own).",
-        metavar="URL",
-        panel=STORED,
     )
     held_out: str = option(
         TEXT,

@@ -13,16 +13,15 @@ from foretrain.decoding import (
     choice,
     option,
     texts,
-    whole_number,
 )
-from foretrain.learning.resources.options import GROUPINGS, NETWORKS, READOUTS
+from foretrain.learning.resources.options import InspectorOptions, InspectorTraining
 from foretrain.panels import (
     COST,
     FIT,
     OUTPUT,
     STORED,
 )
-from foretrain.serving.requests import Request
+from foretrain.serving.requests import Request, StoreOption
 from foretrain.workloads.options import (
     MODEL_NAME,
 )
@@ -44,7 +43,7 @@ class ConvergeRequest(Request, LogRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnRequest(Request):
+class LearnRequest(Request, StoreOption):
     """Regression on a user's own timings."""
 
     COMMON = "target features split technique save plot json"
@@ -69,9 +68,6 @@ class LearnRequest(Request):
         "Learn from stored runs instead: all, or filters such as model=resnet18,device=here,since=7d.",
         metavar="QUERY",
         panel=STORED,
-    )
-    store: str | None = option(
-        TEXT, "Store to read with `runs`: SQLite file or database URL.", metavar="FILE|URL", panel=STORED
     )
     target: str | None = option(
         TEXT, "Column to predict; must be positive (default with `runs`: step_seconds).", metavar="COLUMN"
@@ -139,7 +135,7 @@ class LearnLayersRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnResourcesRequest(Request):
+class LearnResourcesRequest(Request, StoreOption, InspectorOptions, InspectorTraining):
     """Which runs an Inspector is trained on, and how."""
 
     COMMON = "runs model start out json"
@@ -159,12 +155,6 @@ class LearnResourcesRequest(Request):
         metavar="FILE",
         panel=STORED,
     )
-    store: str | None = option(
-        TEXT,
-        "SQLite file or database URL of the store (default: your own).",
-        metavar="FILE|URL",
-        panel=STORED,
-    )
     model: tuple[str, ...] = option(texts(), "Only runs of these models.", default=(), panel=STORED)
     strategy: tuple[str, ...] = option(
         texts(by_comma=False),
@@ -172,26 +162,12 @@ class LearnResourcesRequest(Request):
         default=(),
         panel=STORED,
     )
-    network: str = option(choice(*NETWORKS), "Type of graph network.", default="gcn", panel=FIT)
-    readout: str = option(choice(*READOUTS), "Graph readout.", default="set2set", panel=FIT)
-    grouping: str = option(choice(*GROUPINGS), "Operator grouping.", default="proportional", panel=FIT)
     start: Path | None = option(
         FILE,
         "Fine-tune this Inspector (JSON file, or `shipped`) instead of training from scratch.",
         metavar="FILE",
         panel=FIT,
     )
-    epochs: int = option(
-        whole_number(1), "Maximum number of epochs per ensemble member.", default=400, panel=FIT
-    )
-    members: int = option(whole_number(1), "Number of ensemble members.", default=3, panel=FIT)
-    folds: int = option(
-        whole_number(2),
-        "Number of cross-validation folds; each holds out whole models.",
-        default=5,
-        panel=FIT,
-    )
-    seed: int = option(whole_number(0), "Random seed.", default=0, panel=FIT)
     out: Path | None = option(
         FILE,
         "Output JSON file; weights are saved beside it (default: your own Inspector, used by `resources`).",

@@ -7,18 +7,14 @@ from pathlib import Path
 
 from foretrain.decoding import (
     FILE,
-    MONEY,
     SWITCH,
     TEXT,
     option,
-    texts,
-    whole_number,
 )
+from foretrain.facts.options import OfferQuery
 from foretrain.panels import (
     HERE,
     MACHINES,
-    MONEY_AND_ENERGY,
-    OUTPUT,
     PRICES,
 )
 from foretrain.serving.requests import Request
@@ -75,7 +71,7 @@ class ForgetDeviceRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffersRequest(Request):
+class OffersRequest(Request, OfferQuery):
     """What machines cost to rent."""
 
     EXAMPLES = (
@@ -84,36 +80,6 @@ class OffersRequest(Request):
         "foretrain offers --refresh gpuhunt",
     )
 
-    gpu: str | None = option(
-        TEXT, "Device, alias or family, e.g. h100.", metavar="NAME", complete="device", panel=MACHINES
-    )
-    count: int | None = option(whole_number(1), "Number of devices per machine.", panel=MACHINES)
-    cloud: tuple[str, ...] = option(
-        texts(), "Only these providers, e.g. aws,gcp.", default=(), complete="provider", panel=MACHINES
-    )
-    region: tuple[str, ...] = option(
-        texts(by_comma=False),
-        "Only these regions, comma-separated.",
-        default=(),
-        panel=MACHINES,
-        complete="region",
-    )
-    spot: bool = option(SWITCH, "Use spot prices.", default=False, panel=MONEY_AND_ENERGY)
-    historical: bool = option(
-        SWITCH, "Include offers that are no longer available.", default=False, panel=MACHINES
-    )
-    max_price: float | None = option(MONEY, "Maximum price per hour.", panel=MONEY_AND_ENERGY)
-    sort: str = option(
-        TEXT,
-        "Sort order: price, price-per-gpu, cloud or gpu.",
-        default="price",
-        metavar="ORDER",
-        panel=OUTPUT,
-    )
-    limit: int | None = option(whole_number(1), "Maximum number of rows.", panel=OUTPUT)
-    all_regions: bool = option(
-        SWITCH, "List every region, not only the cheapest per machine.", default=False, panel=OUTPUT
-    )
     refresh: Path | None = option(
         FILE,
         "Import newer prices: a CSV file in SkyPilot's layout, or `gpuhunt` to ask that package if it is "

@@ -23,7 +23,7 @@ from foretrain.panels import (
     TRACES,
 )
 from foretrain.prediction.options import HARDWARE, HARDWARE_FORMS
-from foretrain.serving.requests import Request
+from foretrain.serving.requests import Request, StoreOption
 from foretrain.workloads.options import (
     MODEL_FORMS,
     MODEL_NAME,
@@ -40,7 +40,7 @@ _SETTING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureRequest(Request):
+class MeasureRequest(Request, StoreOption):
     """A command to run and watch, and what it trains."""
 
     COMMON = "model on batch store no_store interval json"
@@ -106,12 +106,6 @@ class MeasureRequest(Request):
         default=0.05,
         panel=OUTPUT,
     )
-    store: str | None = option(
-        TEXT,
-        "Store for the run: SQLite file or database URL.",
-        metavar="FILE_OR_URL",
-        panel=STORED,
-    )
     no_store: bool = option(SWITCH, "Do not store the run.", default=False, panel=STORED)
     join: Path | None = option(
         FILE, "Folder shared by the nodes of one job; run `measure` on every node.", panel=NODES,
@@ -147,7 +141,7 @@ _PLACE = OptionKind("ray[=ADDRESS]", "ray or ray=ADDRESS", _read_place)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CampaignRequest(Request):
+class CampaignRequest(Request, StoreOption):
     """A campaign file, and where it runs."""
 
     DETAILS = (
@@ -156,7 +150,7 @@ class CampaignRequest(Request):
         "run in network namespaces, which require root and iproute2."
     )
     EXAMPLES = (
-        "foretrain campaign campaigns/seeds.yaml",
+        "foretrain campaign campaigns/batch_sizes.yaml",
         "foretrain campaign campaign.yaml --dry-run",
         "foretrain campaign campaign.yaml --on ray=auto --store postgresql://user@host/runs",
     )
@@ -164,9 +158,6 @@ class CampaignRequest(Request):
     file: Path = option(FILE, "Campaign file (YAML).", required=True, positional=True, metavar="FILE")
     on: str | None = option(
         _PLACE, "Run on a Ray cluster (default address: RAY_ADDRESS, else the cluster on this machine)."
-    )
-    store: str | None = option(
-        TEXT, "Store of the results: SQLite file or database URL.", metavar="URL", panel=STORED
     )
     limit: int | None = option(whole_number(1), "Maximum number of trials to run now.")
     dry_run: bool = option(SWITCH, "List the trials without running them.", default=False)

@@ -177,7 +177,7 @@ class ScalingRequest(Request):
     at: Path | None = option(FILE, "CSV of configurations to predict: same columns without step_seconds.")
     form: str = option(
         TEXT,
-        "Model form: physical, ring, pollux, optimus or seed; all compares them.",
+        "Model form: physical, ring, pollux, optimus or sanghvi; all compares them.",
         default="physical",
         metavar="NAME",
     )

@@ -9,7 +9,7 @@ from foretrain.decoding import DURATION, FILE, SECONDS, SWITCH, TEXT, number, op
 from foretrain.jobs.options import BatchLimits, EvaluationOptions, LengthOptions
 from foretrain.panels import DISTURBANCES, GENERATED, JOB, MACHINES, PARALLELISM, POLICY, STORED
 from foretrain.prediction.options import CostModelOptions, InputOptions
-from foretrain.serving.requests import Request
+from foretrain.serving.requests import Request, StoreOption
 from foretrain.workloads.options import ModelOption, TrainingOptions
 
 
@@ -146,7 +146,7 @@ class ScheduleRequest(Request, ProblemFields):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRequest(Request, ProblemFields):
+class RunRequest(Request, ProblemFields, StoreOption):
     """The jobs of a file for real, on this machine, a Ray cluster or a Slurm cluster."""
 
     COMMON = "cluster times policy backend name json"
@@ -183,12 +183,6 @@ class RunRequest(Request, ProblemFields):
     )
     folder: Path | None = option(
         FILE, "Folder for checkpoints and output, shared by all nodes.", metavar="FOLDER", panel=STORED
-    )
-    store: str | None = option(
-        TEXT,
-        "Store for the state of the schedule: SQLite file or database URL.",
-        metavar="FILE_OR_URL",
-        panel=STORED,
     )
     every: float | None = option(
         DURATION, "Maximum time between scheduling decisions, e.g. 10m.", panel=POLICY

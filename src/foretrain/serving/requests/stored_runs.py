@@ -10,7 +10,7 @@ from typing import Any
 from foretrain.decoding import FILE, TEXT, OptionKind, Unreadable, choice, option, texts, whole_number
 from foretrain.errors import InvalidRequest
 from foretrain.panels import OUTPUT, STORED
-from foretrain.serving.requests import Request
+from foretrain.serving.requests import Request, StoreOption
 
 STATUSES = ("completed", "failed", "out-of-memory", "timed-out", "interrupted")
 """Those of `store.runs.Status`, which is not imported here: it needs numpy."""
@@ -36,19 +36,7 @@ SINCE = OptionKind("TIME", "a date such as 2026-11-16, or a duration before now 
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreField:
-    """Which store."""
-
-    store: str | None = option(
-        TEXT,
-        "SQLite file or postgresql:// URL of the store (default: FORETRAIN_STORE, else your data folder).",
-        metavar="FILE|URL",
-        panel=STORED,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueryFields(StoreField):
+class QueryFields(StoreOption):
     """Which runs."""
 
     model: str | None = option(TEXT, "Only runs of this model.", complete="model", panel=STORED)
@@ -77,7 +65,7 @@ class ListRunsRequest(Request, QueryFields):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowRunRequest(Request, StoreField):
+class ShowRunRequest(Request, StoreOption):
     """One run."""
 
     EXAMPLES = ("foretrain runs show 3f2a",)
@@ -86,7 +74,7 @@ class ShowRunRequest(Request, StoreField):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareRunsRequest(Request, StoreField):
+class CompareRunsRequest(Request, StoreOption):
     """Several runs."""
 
     EXAMPLES = ("foretrain runs compare 3f2a 9c01",)
@@ -107,7 +95,7 @@ class ExportRunsRequest(Request, QueryFields):
     DETAILS = "Parquet and JSON hold whole runs with steps and resource series; CSV holds one row per run."
     EXAMPLES = (
         "foretrain runs export runs.parquet",
-        "foretrain runs export --campaign seeds runs.csv",
+        "foretrain runs export --campaign batch_sizes runs.csv",
     )
 
     file: Path = option(FILE, "File to write.", required=True, positional=True, metavar="FILE")
@@ -117,7 +105,7 @@ class ExportRunsRequest(Request, QueryFields):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportRunsRequest(Request, StoreField):
+class ImportRunsRequest(Request, StoreOption):
     """Runs out of a file."""
 
     DETAILS = "A file is imported whole or not at all; runs that are stored already are not added again."
@@ -137,12 +125,12 @@ class ImportRunsRequest(Request, StoreField):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteRunsRequest(Request, StoreField):
+class DeleteRunsRequest(Request, StoreOption):
     """Runs to delete."""
 
     EXAMPLES = (
         "foretrain runs delete 3f2a 9c01",
-        "foretrain runs delete --campaign seeds --yes",
+        "foretrain runs delete --campaign batch_sizes --yes",
     )
 
     ids: tuple[str, ...] = option(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from foretrain.answers import Answer
+from foretrain.decoding import part
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.progress import Progress, no_progress
@@ -174,10 +175,8 @@ def learn_resources(request: LearnResourcesRequest, progress: Progress = no_prog
     learned = core(
         samples,
         sample_interval_seconds(runs),
-        InspectorOptions(network=request.network, readout=request.readout, grouping=request.grouping),
-        InspectorTraining(
-            epochs=request.epochs, members=request.members, folds=request.folds, seed=request.seed
-        ),
+        part(InspectorOptions, request),
+        part(InspectorTraining, request),
         start,
         progress,
     )

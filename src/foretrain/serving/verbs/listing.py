@@ -11,8 +11,10 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, final
 
 from foretrain.answers import Answer
+from foretrain.decoding import part
 from foretrain.encoding import encode
 from foretrain.errors import InvalidRequest
+from foretrain.facts.options import OfferQuery
 from foretrain.progress import Progress, no_progress
 from foretrain.serving.requests.listing import (
     AddDeviceRequest,
@@ -134,7 +136,7 @@ def list_offers(request: OffersRequest) -> OfferList | ImportReport:
     >>> len(ft.list_offers(gpu="t4", cloud="aws", limit=3).offers)
     3
     """
-    from foretrain.facts.offers import OfferQuery, contradiction, search
+    from foretrain.facts.offers import contradiction, search
 
     if request.refresh is not None:
         from foretrain.facts.price_catalogues import CATALOGUES, import_catalogue
@@ -145,18 +147,7 @@ def list_offers(request: OffersRequest) -> OfferList | ImportReport:
         return import_prices(request.refresh, _day(request.as_of))
     if request.as_of is not None:
         raise InvalidRequest("`as_of` is the date of `refresh`: give that too")
-    query = OfferQuery(
-        gpu=request.gpu,
-        count=request.count,
-        clouds=request.cloud,
-        regions=region_names(request.region),
-        spot=request.spot,
-        historical=request.historical,
-        max_usd_per_hour=request.max_price,
-        sort=request.sort,
-        limit=request.limit,
-        cheapest_region=not request.all_regions,
-    )
+    query = part(OfferQuery, request, region=region_names(request.region))
     matching = search(query)
     return OfferList(matching, request.spot, "" if matching else contradiction(query))
 

@@ -87,7 +87,7 @@ def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured
     >>> answer.exit_code, answer.report.run.status.value
     (0, 'completed')
     """
-    from foretrain.measuring.watching.outlook import TargetMonitor, outlook
+    from foretrain.measuring.watching.outlook import RunOutlook, TargetMonitor
     from foretrain.measuring.watching.report import report_of
     from foretrain.measuring.watching.watch import (
         WatchRequest,
@@ -105,9 +105,9 @@ def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured
 
     def show(live: Live) -> None:
         totals.append(live.total)
-        ahead = outlook(
-            live.steps, live.total, live.step_seconds, live.seconds,
-            usd_per_hour, request.target, target.latest(),
+        ahead = RunOutlook.after(
+            live.steps, live.total, live.step_seconds, live.seconds, usd_per_hour,
+            target=request.target, probability=target.latest(),
         )  # fmt: skip
         watcher.show(live, ahead)
 
@@ -145,7 +145,9 @@ def measure(request: MeasureRequest, watcher: Watcher | None = None) -> Measured
         if run.summary is None
         else (run.summary.steps + run.summary.warm_up_steps, run.summary.seconds)
     )
-    ahead = outlook(done, totals[-1], step, run.seconds, usd_per_hour, request.target, target.at_end())
+    ahead = RunOutlook.after(
+        done, totals[-1], step, run.seconds, usd_per_hour, target=request.target, probability=target.at_end()
+    )
     return Measured(report_of(run), ahead, place, exit_code, problem)
 
 
@@ -304,7 +306,7 @@ def campaign(
 ) -> CampaignTrials | CampaignAnswer:
     """Run the trials of a campaign `file` that are not stored yet; with `dry_run` list them.
 
-    >>> ft.campaign("campaigns/seeds.yaml", dry_run=True).trials
+    >>> ft.campaign("campaigns/batch_sizes.yaml", dry_run=True).trials
     58
     """
     from foretrain.measuring.campaigns.campaign import read_campaign

@@ -243,7 +243,9 @@ def run(request: RunRequest, progress: Progress = no_progress) -> RealRun:
     every = RunOptions().every_seconds if request.every is None else request.every
 
     def observe(step: LoopTurn) -> None:
-        progress(f"{step.event.kind.value} {step.event.subject}; {len(step.state.jobs)} jobs left")
+        left = len(step.state.jobs)
+        happened = f"{step.event.kind.value} {step.event.subject}".strip()
+        progress(f"{happened}; {left} job{'' if left == 1 else 's'} left")
 
     return run_schedule(
         asked.problem,

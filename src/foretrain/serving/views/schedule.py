@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -231,8 +232,12 @@ def _comparison(answer: Comparison) -> Table:
 
 def _outcome(outcome: Outcome) -> Iterator[Block]:
     """Cost, lateness and all jobs."""
+    from foretrain.scheduling.accounting import JobStatus
+
     late = f"{outcome.late_jobs:,} late" if outcome.late_jobs else "none late"
-    yield Heading(f"{_title(outcome)}: {format_money(outcome.total_usd)}, {late}")
+    ended = Counter(each.status for each in outcome.jobs if each.status is not JobStatus.COMPLETED)
+    others = "".join(f", {count:,} {status.value}" for status, count in ended.items())
+    yield Heading(f"{_title(outcome)}: {format_money(outcome.total_usd)}, {late}{others}")
     bound = outcome.bound_usd
     if bound is not None:
         over = f" ({outcome.total_usd / bound - 1:+.1%})" if bound > 0 else ""
