@@ -75,7 +75,9 @@ def observe(report: Path, arguments: list[str], is_python: bool) -> None:
     entered: dict[CodeType, None] = {}
 
     def profile(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
+        caller = frame.f_back
+        is_import = caller is not None and caller.f_code.co_name == "<module>"  # a constant is computed
+        if event == "call" and not is_import:
             entered.setdefault(frame.f_code)
 
     sys.argv = [PACKAGE, *arguments]

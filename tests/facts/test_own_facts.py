@@ -14,8 +14,7 @@ from foretrain.facts.explanation import explain
 from foretrain.facts.hardware import hardware, nodes
 from foretrain.facts.offers import all_offers, offer_named, search, shipped_offers
 from foretrain.facts.options import OfferQuery
-from foretrain.facts.own_devices import add_device, forget_device
-from foretrain.facts.own_offers import add_offers, forget_offers
+from foretrain.facts.own_facts import add_device, add_offers, forget_device, forget_offers
 from foretrain.facts.price_files import import_prices
 from foretrain.facts.providers import providers
 from foretrain.facts.sheets import data_root, read_toml

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from foretrain.scheduling.decision import Decision, NodeLoad, violations
+from foretrain.scheduling.loop import Decision, NodeLoad, violations
 from foretrain.scheduling.options import places_of
 from foretrain.scheduling.packing import nodes_needed, pack
 from foretrain.scheduling.problem import Configuration, Fleet, NodeType, SubmittedJob, Switching, elastic

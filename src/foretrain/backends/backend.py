@@ -36,8 +36,16 @@ from foretrain.backends.records import (
 )
 from foretrain.errors import BackendFailed, InvalidRequest
 from foretrain.scheduling.accounting import Outcome, decision_times
-from foretrain.scheduling.decision import Decision, NodeLoad, goes_on, nodes_by_job, place_loads
-from foretrain.scheduling.loop import Backend, Event, EventKind
+from foretrain.scheduling.loop import (
+    Backend,
+    Decision,
+    Event,
+    EventKind,
+    NodeLoad,
+    goes_on,
+    nodes_by_job,
+    place_loads,
+)
 from foretrain.scheduling.problem import Configuration, Problem, SubmittedJob, runnable
 from foretrain.scheduling.state import JobState, Running, State, month_of
 from foretrain.store.schedules import ScheduleStore, StoredSchedule

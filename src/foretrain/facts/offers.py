@@ -1,7 +1,7 @@
 """Offers: what a machine with devices costs per hour, where, and since when; and the search among them.
 
 Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_files`) replace the
-shipped current offers of a cloud unless those are newer. Offers that a user added (see `own_offers`) stand in
+shipped current offers of a cloud unless those are newer. Offers that a user added (see `own_facts`) stand in
 place of the same machine's. Both are in one file, replaced in one step by one writer at a time
 (`change_kept`): a reader sees the old prices or the new ones, and two writers lose none of each other's.
 Historical offers, of machines that can no longer be rented at that price, are found only when asked for.
@@ -161,6 +161,47 @@ def offer_fields(offer: Offer) -> tuple[str, ...]:
         _number_text(offer.usd_per_hour),
         _number_text(offer.spot_usd_per_hour),
     )
+
+
+def change_kept(change: Callable[[tuple[Offer, ...]], Iterable[Offer] | None]) -> None:
+    """Replace the kept offers by what `change` makes of them; None leaves the file as it is.
+
+    In one step, so that a reader sees the old prices or the new ones, never a mixture; under a lock, so that
+    two writers do not lose each other's offers.
+    """
+    file = user_offers_file()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(file.with_suffix(".lock")):
+            after = change(kept_offers())
+            if after is not None:
+                _replace_file(file, sorted(after, key=offer_place))
+    except OSError as error:
+        raise InvalidRequest(
+            f"cannot write {str(file)!r}: {error.strerror}; set FORETRAIN_HOME to a directory of yours"
+        ) from error
+
+
+def offer_place(offer: Offer) -> tuple[str, str, str]:
+    """What an offer is identified by: provider, instance and region."""
+    return offer.provider, offer.instance, offer.region
+
+
+def _replace_file(file: Path, offers: Iterable[Offer]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(USER_COLUMNS)
+    writer.writerows((offer.provider, offer.as_of, offer.source, *offer_fields(offer)) for offer in offers)
+    write_atomically(file, text.getvalue())
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    import fcntl  # not on Windows, where offers can be read but not changed
+
+    with file.open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def latest_as_of(offers: Iterable[Offer]) -> dict[str, str]:
@@ -415,39 +456,3 @@ def offer_of(
 def _number_text(value: float | None) -> str:
     """A number in a file: to five decimals, as price catalogues state them."""
     return "" if value is None else f"{round(value, 5):.10g}"
-
-
-def change_kept(change: Callable[[tuple[Offer, ...]], Iterable[Offer] | None]) -> None:
-    """Replace the kept offers by what `change` makes of them, in one step; None leaves the file as it is."""
-    file = user_offers_file()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(file.with_suffix(".lock")):
-            after = change(kept_offers())
-            if after is not None:
-                _replace_file(file, sorted(after, key=_place))
-    except OSError as error:
-        raise InvalidRequest(
-            f"cannot write {str(file)!r}: {error.strerror}; set FORETRAIN_HOME to a directory of yours"
-        ) from error
-
-
-def _place(offer: Offer) -> tuple[str, str, str]:
-    return offer.provider, offer.instance, offer.region
-
-
-def _replace_file(file: Path, offers: Iterable[Offer]) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(USER_COLUMNS)
-    writer.writerows((offer.provider, offer.as_of, offer.source, *offer_fields(offer)) for offer in offers)
-    write_atomically(file, text.getvalue())
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    import fcntl  # not on Windows, where offers can be read but not changed
-
-    with file.open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

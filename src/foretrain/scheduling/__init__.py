@@ -7,7 +7,7 @@ One loop drives simulation and reality (`loop`):
 
 - `problem`: jobs, node types and the fleet; `files` and `fleet_files` read them, `generators` draws
   them or replays a trace; `job_times` predicts how long jobs take.
-- `state`: what a policy sees at an event; `decision`: what it returns, the check of it, and which node takes
+- `state`: what a policy sees at an event; `loop`: what it returns, the check of that, and which node takes
   which load, so that as few jobs as possible move.
 - `options`: where each job may run, for how long and for how much; `packing`: which jobs share a node.
 - `policies/`: found by the registry. `price`, `milp` and `auto` look ahead with `outlook`.

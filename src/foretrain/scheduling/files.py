@@ -36,7 +36,7 @@ from foretrain.decoding import (
 )
 from foretrain.errors import InvalidData, InvalidRequest, MissingData, UnknownName
 from foretrain.estimates import Quantiles
-from foretrain.scheduling.decision import Decision, NodeLoad, violations
+from foretrain.scheduling.loop import Decision, NodeLoad, violations
 from foretrain.scheduling.problem import Configuration, Problem, SubmittedJob, Switching, runnable
 from foretrain.scheduling.state import JobState, NodeState, Running, State
 

@@ -16,8 +16,17 @@ from typing import Any
 from foretrain.answers import Answer
 from foretrain.encoding import encode
 from foretrain.estimates import Quantiles
-from foretrain.scheduling.decision import Decision, nodes_by_job, place_loads, violations
-from foretrain.scheduling.loop import EventKind, InvalidDecision, LoopTurn, Policy, drive
+from foretrain.scheduling.loop import (
+    Decision,
+    EventKind,
+    InvalidDecision,
+    LoopTurn,
+    Policy,
+    drive,
+    nodes_by_job,
+    place_loads,
+    violations,
+)
 from foretrain.scheduling.policies import policies
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.simulation import Disturbances, PriceChange, Simulation

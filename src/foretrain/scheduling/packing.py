@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from foretrain.scheduling.decision import Decision, NodeLoad
+from foretrain.scheduling.loop import Decision, NodeLoad
 from foretrain.scheduling.options import Integers, NodeKind, Places, options_of
 from foretrain.scheduling.problem import Configuration
 from foretrain.scheduling.state import Running, State

@@ -24,8 +24,19 @@ from foretrain.scheduling.accounting import (
     decision_times,
     outcome_of_completed,
 )
-from foretrain.scheduling.decision import Decision, NodeLoad, goes_on, nodes_by_job, place_loads
-from foretrain.scheduling.loop import Backend, Event, EventKind, LoopTurn, Policy, drive
+from foretrain.scheduling.loop import (
+    Backend,
+    Decision,
+    Event,
+    EventKind,
+    LoopTurn,
+    NodeLoad,
+    Policy,
+    drive,
+    goes_on,
+    nodes_by_job,
+    place_loads,
+)
 from foretrain.scheduling.problem import Configuration, Market, Problem, SubmittedJob, runnable
 from foretrain.scheduling.state import MONTH, JobState, NodeState, Running, State, month_of
 from foretrain.units import DAY, HOUR

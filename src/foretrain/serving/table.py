@@ -190,7 +190,7 @@ _VERBS = (
     VerbEntry(
         "add_device", "listing", "AddDeviceRequest",
         "Check a device file of your own and keep it.",
-        {"facts.own_devices.OwnDevice": Shown("facts.own_device_page")},
+        {"facts.own_facts.OwnDevice": Shown("facts.own_device_page")},
         words="devices add",
     ),
     VerbEntry(
@@ -225,7 +225,7 @@ _VERBS = (
     VerbEntry(
         "add_offers", "listing", "AddOffersRequest",
         "Check a file of your own prices and keep them.",
-        {"facts.own_offers.OwnOffers": Shown("facts.own_offers_page")},
+        {"facts.own_facts.OwnOffers": Shown("facts.own_offers_page")},
         words="offers add",
     ),
     VerbEntry(

@@ -13,8 +13,7 @@ from typing import Protocol
 import pytest
 
 from foretrain.scheduling.accounting import JobStatus, Outcome
-from foretrain.scheduling.decision import Decision, NodeLoad
-from foretrain.scheduling.loop import Backend, Event, EventKind, LoopTurn, Policy, drive
+from foretrain.scheduling.loop import Backend, Decision, Event, EventKind, LoopTurn, NodeLoad, Policy, drive
 from foretrain.scheduling.policies.rules import Fifo
 from foretrain.scheduling.problem import Configuration, NodeType, Problem, SubmittedJob, Switching, elastic
 from foretrain.scheduling.state import State

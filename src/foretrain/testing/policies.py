@@ -9,8 +9,7 @@ from random import Random
 from typing import ClassVar
 
 from foretrain.scheduling.accounting import JobStatus
-from foretrain.scheduling.decision import Decision, violations
-from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.loop import Decision, Policy, violations
 from foretrain.scheduling.problem import (
     Configuration,
     Fleet,

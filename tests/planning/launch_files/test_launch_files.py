@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.planning.launch_files import launch_file, launch_targets
 from foretrain.planning.launch_files._base import LaunchPlan, environment
-from foretrain.planning.launch_files.torchrun import Torchrun
+from foretrain.planning.launch_files.launchers import Torchrun
 from foretrain.prediction.strategies.strategy import is_single_process, layout_of
 from foretrain.registry import DuplicateName, Registry
 

@@ -296,7 +296,7 @@ class LaunchFile:
 @cache
 def launch_targets() -> Registry[LaunchTarget]:
     """All launch targets, by name and alias: every `LaunchTarget` in the modules of this package."""
-    known = tuple(discover(__name__, LaunchTarget))  # type: ignore[type-abstract]
+    known = sorted(discover(__name__, LaunchTarget), key=lambda each: each.name)  # type: ignore[type-abstract]
     return Registry(
         "launch target",
         known,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.loop import Decision, Policy
 from foretrain.scheduling.outlook import Settings, look_ahead
 from foretrain.scheduling.policies.price import Milp, PricePolicy
 from foretrain.scheduling.policies.search import Greedy, PathRelinking

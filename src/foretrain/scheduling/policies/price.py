@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.loop import Decision, Policy
 from foretrain.scheduling.options import Floats, Integers, Places
 from foretrain.scheduling.outlook import Outlook, Settings, look_ahead
 from foretrain.scheduling.packing import Room, pack, room_of

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.loop import Decision, Policy
 from foretrain.scheduling.options import (
     JobOption,
     in_time,

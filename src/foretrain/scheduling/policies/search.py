@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.loop import Decision, Policy
 from foretrain.scheduling.options import JobOption, in_time, options_of, slack_seconds
 from foretrain.scheduling.packing import Packing
 from foretrain.scheduling.state import JobState, State

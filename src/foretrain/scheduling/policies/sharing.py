@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretrain.scheduling.decision import Decision
-from foretrain.scheduling.loop import Policy
+from foretrain.scheduling.loop import Decision, Policy
 from foretrain.scheduling.options import JobOption, options_of
 from foretrain.scheduling.packing import Packing
 from foretrain.scheduling.state import JobState, State

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from foretrain.facts.explanation import Explanation
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
-    from foretrain.facts.own_devices import OwnDevice
-    from foretrain.facts.own_offers import OwnOffers
+    from foretrain.facts.own_facts import OwnDevice, OwnOffers
     from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.workloads.zoo.catalogue import ZooEntry
@@ -90,9 +89,9 @@ def add_device(request: AddDeviceRequest) -> OwnDevice:
     >>> ft.predict("resnet50", on="lab-x1", batch=64).cluster.groups[0].device.is_own
     True
     """
-    from foretrain.facts import own_devices
+    from foretrain.facts import own_facts
 
-    return own_devices.add_device(request.file)
+    return own_facts.add_device(request.file)
 
 
 def forget_device(request: ForgetDeviceRequest) -> OwnDevice:
@@ -103,9 +102,9 @@ def forget_device(request: ForgetDeviceRequest) -> OwnDevice:
     >>> ft.forget_device("lab-x1").done
     'forgotten'
     """
-    from foretrain.facts import own_devices
+    from foretrain.facts import own_facts
 
-    return own_devices.forget_device(request.name)
+    return own_facts.forget_device(request.name)
 
 
 @final
@@ -160,9 +159,9 @@ def add_offers(request: AddOffersRequest) -> OwnOffers:
     >>> ft.list_offers(cloud="lab").offers[0].usd_per_hour
     9.5
     """
-    from foretrain.facts import own_offers
+    from foretrain.facts import own_facts
 
-    return own_offers.add_offers(request.file, date.today())
+    return own_facts.add_offers(request.file, date.today())
 
 
 def forget_offers(request: ForgetOffersRequest) -> OwnOffers:
@@ -173,9 +172,9 @@ def forget_offers(request: ForgetOffersRequest) -> OwnOffers:
     >>> len(ft.forget_offers("lab").offers)
     2
     """
-    from foretrain.facts import own_offers
+    from foretrain.facts import own_facts
 
-    return own_offers.forget_offers(request.name)
+    return own_facts.forget_offers(request.name)
 
 
 def _day(as_of: str | None) -> date | None:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from foretrain.facts.explanation import Explanation, Statement
     from foretrain.facts.links import Link
     from foretrain.facts.offers import Offer
-    from foretrain.facts.own_devices import OwnDevice
-    from foretrain.facts.own_offers import OwnOffers
+    from foretrain.facts.own_facts import OwnDevice, OwnOffers
     from foretrain.facts.price_files import ImportReport
     from foretrain.facts.topology import TopologyAnswer
     from foretrain.serving.verbs.listing import DeviceList, LinkList, ModelList, OfferList

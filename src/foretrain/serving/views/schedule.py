@@ -21,7 +21,6 @@ from foretrain.serving.views.blocks import (
     Table,
     Tone,
 )
-from foretrain.serving.views.schedule_charts import schedule_chart
 from foretrain.serving.views.wording import notes, probability, sentence, together
 from foretrain.units import format_duration, format_money
 
@@ -82,6 +81,8 @@ def _title(answer: Outcome | Schedule) -> str:
 
 
 def _report(outcome: Outcome, compared: Comparison | None) -> Iterator[Block]:
+    from foretrain.serving.views.schedule_charts import schedule_chart  # only reports draw
+
     yield Heading(_lead(outcome))
     yield _key_figures(outcome)
     if compared is not None:

@@ -1,11 +1,26 @@
-"""The user's own offers: prices of a private cloud, of machines in house, or negotiated with a provider.
+"""Hardware and prices of the user's own: checked as shipped ones are, kept in the user's data directory.
+
+A device file is a sheet in the form of the shipped ones:
+
+    id = "lab-x1"
+    name = "Lab X1"
+    kind = "gpu"            vendor, family, generation, form and per as well; aliases if it has any
+
+    [[facts]]
+    kind = "spec"
+    source = "quote of 2026-10"
+    memory_bytes = 85899345920
+
+A source is one of foretrain's, or any text that says where the values are from.
+
+Offers are rows of prices: of a private cloud, of machines in house, or negotiated with a provider.
 
     provider,instance,device,count,usd_per_hour,region,vcpus,memory_gib,spot_usd_per_hour,as_of
     lab,x1-8,h100-sxm,8,14.50,cellar,128,1024,,2026-11-01
 
 The first five columns are required. An own offer stands in place of a known one of the same provider,
-instance and region, and beside the others; importing newer prices leaves it. It is checked like a shipped
-one, but for a price far from the market's, which is reported and kept: the price is the user's.
+instance and region, and beside the others; importing newer prices leaves it. A price far from the market's
+is reported and kept: the price is the user's.
 """
 
 from __future__ import annotations
@@ -21,11 +36,136 @@ from typing import Any, final
 
 from foretrain.answers import Answer
 from foretrain.encoding import encode
-from foretrain.errors import ForetrainError, InvalidData, MissingData, UnknownName
-from foretrain.facts.devices import device, family
-from foretrain.facts.offers import OWN_SOURCE, Offer, all_offers, change_kept, offer_of, own_offers
+from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData, UnknownName
+from foretrain.facts.devices import Device, device, devices, family, names_this_machine, user_devices_dir
+from foretrain.facts.hardware import is_cluster_file, nodes
+from foretrain.facts.integrity import problems
+from foretrain.facts.offers import (
+    OWN_SOURCE,
+    Offer,
+    all_offers,
+    change_kept,
+    offer_of,
+    offer_place,
+    own_offers,
+)
 from foretrain.facts.price_files import Outlier, without_outliers
+from foretrain.facts.providers import providers
+from foretrain.facts.sheets import identity, quantities, read_thing
+from foretrain.facts.user_data import write_atomically
 from foretrain.registry import normalise
+
+KINDS = ("gpu", "cpu")
+_ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+_SHOWN_PROBLEMS = 4
+
+
+@final
+@dataclass(frozen=True)
+class OwnDevice(Answer):
+    """A device of the user's own that was added, replaced or forgotten; `done` says which."""
+
+    device: Device
+    done: str
+    file: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Id, name, what was done, and where it is kept."""
+        return {
+            "id": self.device.id, "name": self.device.name, "done": self.done, "file": str(self.file),
+        }  # fmt: skip
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """What was done with it."""
+        return ((self.device.id, self.done),)
+
+
+def add_device(file: Path) -> OwnDevice:
+    """Check a device file and keep it; what is wrong with it raises `InvalidData` and changes nothing.
+
+    A device of that id which the user added before is replaced.
+    """
+    item = _read_device(file)
+    wrong = [*_name_problems(item), *_sheet_problems(item)]
+    if wrong:
+        further = f"; and {len(wrong) - _SHOWN_PROBLEMS} more" if len(wrong) > _SHOWN_PROBLEMS else ""
+        raise InvalidData(file.name, "; ".join(wrong[:_SHOWN_PROBLEMS]) + further)
+    kept = user_devices_dir() / f"{item.id}.toml"
+    done = "replaced" if kept.exists() else "added"
+    write_atomically(kept, file.read_bytes())
+    devices.cache_clear()
+    return OwnDevice(devices()[item.id], done, kept)
+
+
+def forget_device(name: str) -> OwnDevice:
+    """Remove a device that the user added; a shipped one, or one on offer, raises `InvalidRequest`."""
+    item = devices()[name]
+    if not item.is_own:
+        yours = [each.id for each in devices().values() if each.is_own]
+        listed = (
+            f"yours: {', '.join(yours)}"
+            if yours
+            else "you have added none; `foretrain devices add FILE.toml` adds one"
+        )
+        raise InvalidRequest(f"{item.id} comes with foretrain; only your own are forgotten ({listed})")
+    offered = [each for each in own_offers() if each.device == item.id]
+    if offered:
+        first = f"{offered[0].provider}:{offered[0].instance}"
+        raise InvalidRequest(
+            f"your offer {first} has devices {item.id}; forget it first: foretrain offers forget {first}"
+        )
+    kept = user_devices_dir() / f"{item.id}.toml"
+    kept.unlink()
+    devices.cache_clear()
+    return OwnDevice(item, "forgotten", kept)
+
+
+def _read_device(file: Path) -> Device:
+    if not file.is_file():
+        raise MissingData(f"there is no file {str(file)!r}; give a device file, as docs/facts.md describes")
+    item, keys = read_thing(Device, file, identity(Device))
+    unknown = sorted(keys - {*identity(Device), "aliases"})
+    if unknown:
+        raise InvalidData(
+            file.name, f"{', '.join(unknown)} is no key of a device; values stand in [[facts]] blocks"
+        )
+    device: Device = item
+    return device
+
+
+def _name_problems(item: Device) -> Iterator[str]:
+    if not _ID.fullmatch(item.id) or is_cluster_file(item.id):
+        yield f"the id {item.id!r} must be of lower-case letters, digits, dots and dashes, e.g. lab-x1"
+    if item.kind not in KINDS:
+        yield f"kind = {item.kind!r} is none of {', '.join(KINDS)}"
+    for name in (item.id, *item.aliases):
+        known = devices().find(name)
+        if known is not None and not (known.is_own and known.id == item.id):
+            yield f"{name!r} is {known.id} already; choose another name"
+        elif names_this_machine(name):
+            yield f"{name!r} is the CPU of this machine; choose another name"
+        elif name in nodes() or name in providers():
+            yield f"{name!r} is a machine or a provider; choose another name"
+
+
+def _sheet_problems(item: Device) -> list[str]:
+    """What is wrong with its facts, and with it among the other devices."""
+    others = [each for each in devices().values() if each.id != item.id]
+    return [
+        problem.removeprefix(f"{item.id}: ")
+        for problem in problems((*others, item), quantities(), _AnySource())
+    ]
+
+
+class _AnySource:
+    """A user's own fact may cite any text."""
+
+    def __contains__(self, source: object) -> bool:
+        return isinstance(source, str) and bool(source.strip())
+
+
+# ---- offers
+
 
 REQUIRED = ("provider", "instance", "device", "count", "usd_per_hour")
 OPTIONAL = ("region", "vcpus", "memory_gib", "spot_usd_per_hour", "as_of")
@@ -63,11 +203,11 @@ def add_offers(file: Path, today: date) -> OwnOffers:
 
     Prices without a date in the file are those of `today`, on which the user states them.
     """
-    offers = tuple(_read(file, today))
-    places = {_place(offer) for offer in offers}
+    offers = tuple(_read_offers(file, today))
+    places = {offer_place(offer) for offer in offers}
     known = all_offers()
-    replaced = sum(_place(offer) in places and not offer.historical for offer in known)
-    others = [offer for offer in known if _place(offer) not in places]
+    replaced = sum(offer_place(offer) in places and not offer.historical for offer in known)
+    others = [offer for offer in known if offer_place(offer) not in places]
     _, unusual = without_outliers(offers, others)
     change_kept(lambda before: [*(each for each in before if not _is_own_at(each, places)), *offers])
     return OwnOffers(offers, "added", replaced, unusual)
@@ -90,20 +230,16 @@ def forget_offers(name: str) -> OwnOffers:
             else "You have added none; `foretrain offers add FILE.csv` adds some"
         )
         raise UnknownName("offer of yours", name, {each.provider for each in own} | machines, yours)
-    places = {_place(each) for each in leaving}
+    places = {offer_place(each) for each in leaving}
     change_kept(lambda before: [each for each in before if not _is_own_at(each, places)])
     return OwnOffers(leaving, "forgotten")
 
 
-def _place(offer: Offer) -> tuple[str, str, str]:
-    return offer.provider, offer.instance, offer.region
-
-
 def _is_own_at(offer: Offer, places: set[tuple[str, str, str]]) -> bool:
-    return offer.source == OWN_SOURCE and _place(offer) in places
+    return offer.source == OWN_SOURCE and offer_place(offer) in places
 
 
-def _read(file: Path, today: date) -> Iterator[Offer]:
+def _read_offers(file: Path, today: date) -> Iterator[Offer]:
     if not file.is_file():
         raise MissingData(f"there is no file {str(file)!r}; give a CSV file with {','.join(REQUIRED)}")
     try:
@@ -127,11 +263,11 @@ def _read(file: Path, today: date) -> Iterator[Offer]:
             raise InvalidData(file.name, f"{len(row)} fields where the header has {len(header)}", row=number)
         cells = dict(zip(header, (cell.strip() for cell in row), strict=True))
         offer = _offer(file.name, number, cells, today)
-        if _place(offer) in seen:
+        if offer_place(offer) in seen:
             raise InvalidData(
-                file.name, f"the same machine and region as row {seen[_place(offer)]}", row=number
+                file.name, f"the same machine and region as row {seen[offer_place(offer)]}", row=number
             )
-        seen[_place(offer)] = number
+        seen[offer_place(offer)] = number
         yield offer
 
 

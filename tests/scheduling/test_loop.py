@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from foretrain.scheduling.decision import Decision, NodeLoad, violations
 from foretrain.scheduling.generators import families
-from foretrain.scheduling.loop import InvalidDecision, Policy
+from foretrain.scheduling.loop import Decision, InvalidDecision, NodeLoad, Policy, violations
 from foretrain.scheduling.policies.search import Greedy
 from foretrain.scheduling.problem import Configuration, NodeType, SubmittedJob, Switching, elastic
 from foretrain.scheduling.simulation import Simulation, simulate
