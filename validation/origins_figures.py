@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 from calibration.datasets.neusight import gradients
 from calibration.datasets.works import Convolution, product
-from foretrain.workloads.requests import workload_of
 
 import foretrain as ft
 from foretrain.answers import Infeasible
@@ -45,7 +44,7 @@ from foretrain.units import DAY, HOUR, MIB
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.summary import TraceSummary, summarise
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 from validation.driple_suite import predict_settings
 from validation.history import FILE as HISTORY
 from validation.origins_data import Ours, Paper

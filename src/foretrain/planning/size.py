@@ -67,14 +67,13 @@ from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.progress import Progress, no_progress
 from foretrain.units import HOUR, format_count, format_duration, format_money
 from foretrain.workloads.options import HALF_PRECISIONS, WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.transformer_shapes import (
     ShapedModel,
     TransformerShape,
     nearest_shape,
     transformer_shapes,
 )
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, workload_of
 
 _RUNG = 1.4
 """Least ratio of parameters from rung to rung of the ladder; losses of neighbours differ by some 0.1 %."""
