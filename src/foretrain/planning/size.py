@@ -58,7 +58,7 @@ from foretrain.planning.machines import Machines, MachinesRequest, Shape, enumer
 from foretrain.planning.options import Limits
 from foretrain.planning.selection import chances, numbers
 from foretrain.planning.table import JobConditions, plan_table
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions
@@ -481,7 +481,7 @@ def _space(
         length,
         BatchLimits(max_global_batch=min(batch, largest_batch(workload))),
         plan_words(),
-        cost_model(problem.cost_model, workload),
+        resolve_cost_model(problem.cost_model, workload),
         InputOptions(),
     )
 
