@@ -26,6 +26,10 @@ from foretrain.serving.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+JOBS = f"{EXAMPLES / 'training_jobs.csv'} --cluster {EXAMPLES / 'cluster.yaml'}"
+"""Jobs of models whose times are predicted."""
+
 
 def _run(words: str, home: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "FORETRAIN_HOME": str(home)}
@@ -43,6 +47,8 @@ def _run(words: str, home: Path) -> subprocess.CompletedProcess[str]:
         "trace gpt2 --batch 4",
         "guide resnet18 --on a100-sxm-40gb",
         "models",
+        f"schedule {JOBS} --policy greedy --draws 2",
+        f"simulate {JOBS} --policy greedy,edf",
     ],
 )
 def test_a_command_answers_without_torch_as_with_it(words: str, tmp_path: Path) -> None:
