@@ -65,7 +65,7 @@ class ZooModel(ModelSource):
     runs_user_code: bool = field(default=False, init=False)
 
     def fingerprint(self) -> str:
-        return _zoo_fingerprint(self.entry, self.layers)
+        return zoo_fingerprint(self.entry, self.layers)
 
     @property
     def blocks(self) -> EqualBlocks | None:
@@ -92,7 +92,7 @@ class ZooModel(ModelSource):
 
 
 @cache
-def _zoo_fingerprint(entry: str, layers: int | None) -> str:
+def zoo_fingerprint(entry: str, layers: int | None) -> str:
     """The zoo is part of the package: its files are read once per process, however many graphs are asked."""
     texts = {
         file.name: file.read_bytes()

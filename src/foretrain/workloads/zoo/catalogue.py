@@ -200,7 +200,11 @@ def build(name: str, options: BuildOptions | None = None, layers: int | None = N
 
     `layers`, if given, is another number of equal blocks than that of the entry.
     """
-    entry = zoo()[name]
+    return build_entry(zoo()[name], options, layers)
+
+
+def build_entry(entry: ZooEntry, options: BuildOptions | None = None, layers: int | None = None) -> Example:
+    """The same of an entry that need not be in the catalogue."""
     sizes = entry.sizes(options or BuildOptions())
     config = entry.config if layers is None else {**entry.config, "layers": layers}
     example: Example = _builder(entry)(sizes, **config)
