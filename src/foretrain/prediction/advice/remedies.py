@@ -69,10 +69,10 @@ def remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
     if file is not None:
         with suppress(TypeError):  # what is kept cannot be read
             return tuple(MemoryRemedy(*each) for each in read_result(file))
-    found = _find_remedies(now, largest_batch)
+    computed = _find_remedies(now, largest_batch)
     if file is not None:
-        keep_result(file, [(each.change, each.bytes, each.fits) for each in found])
-    return found
+        keep_result(file, [(each.change, each.bytes, each.fits) for each in computed])
+    return computed
 
 
 def _find_remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
