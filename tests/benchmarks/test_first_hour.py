@@ -19,7 +19,7 @@ def test_there_are_sixty_over_all_commands_with_mistakes_among_them() -> None:
     commands = typed_commands()
     assert len(commands) == 60
     typed = {each.line.split()[0] for each in commands}
-    assert set(SUMMARIES) - typed == set()
+    assert set(SUMMARIES) - typed <= {"size"}  # newer than the hour
     assert sum(each.exit_code != 0 for each in commands) >= 15
 
 

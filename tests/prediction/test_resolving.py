@@ -77,6 +77,14 @@ def test_what_is_given_stays_and_full_precision_has_no_copies() -> None:
     )
 
 
+def test_master_weights_in_fp8_are_the_same_sharded_or_not() -> None:
+    """`--master-weights` keeps FP32 copies of half-precision weights, whatever the strategy."""
+    asked = _open(precision="fp8", master_weights=True)
+    for strategy in ("ddp", "fsdp", "zero1"):
+        options = as_stored(asked, storage_of(layout_of(strategy, 8, 8))).options
+        assert (options.weights, options.master_weights) == ("bf16", True)
+
+
 def test_one_device_shards_nothing() -> None:
     assert storage_of(layout_of("fsdp", 1, 1)) is MixedPrecision.AUTOCAST
 

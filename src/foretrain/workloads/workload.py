@@ -19,7 +19,7 @@ from foretrain.workloads import cache
 from foretrain.workloads.depth import at_every_depth, deepen
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
-from foretrain.workloads.graph import Graph, with_options
+from foretrain.workloads.graph import NO_TENSOR, Graph, with_options
 from foretrain.workloads.options import ATTENTION_KERNELS, ResolvedOptions
 from foretrain.workloads.recorded.library import RecordedModel, find_recording, has_torch
 from foretrain.workloads.zoo import BuildOptions
@@ -34,6 +34,8 @@ FEW_BLOCKS = (4, 5)
 """Equal blocks that are recorded of a model with many; the first and the last of them are special."""
 MANY = 3
 """How many times as many blocks a model has if it is worth while to record few."""
+_MASK = 3
+"""The operand of fused attention that is its mask."""
 RECENT = 32
 """Graphs that stay in memory: searches return to the same batch sizes."""
 
@@ -142,7 +144,7 @@ def _execute(entry: _Entry) -> ExecutedGraph:
     if shared is not None:
         for twin in shared.workloads:
             graph = executed_graph(twin).source
-            if _has_fused_attention(graph):
+            if _is_as_kernels_run(graph):
                 break
         return ExecutedGraph(at_every_depth(shared.change)(graph))
     cached = cache.find(entry.key)
@@ -209,7 +211,7 @@ def record_family(workload: Workload, seq_lens: tuple[int, int] | None = None) -
     if shared is not None:
         for twin in shared.workloads:
             recorded = record_family(twin, seq_lens)
-            if recorded is None or _has_fused_attention(recorded.recorded):
+            if recorded is None or _is_as_kernels_run(recorded.recorded):
                 break
         return None if recorded is None else recorded.changed(shared.change)
     axes = (RecordedAxis("batch", *BATCHES), *((RecordedAxis("seq_len", *seq_lens),) if seq_lens else ()))
@@ -302,7 +304,7 @@ def _find_recording(workload: Workload) -> _SharedRecording | None:
     Tracing takes seconds to minutes, so workloads with the same calls share a recording: FP16 has the calls
     of BF16 on tensors of the same sizes, every scaling of FP8 those of the framework's own, and every fused
     kernel of attention those of PyTorch's. Some models have only eager attention in PyTorch (sinks, capped
-    scores) though other libraries have kernels for them: they are recorded with a fused one.
+    scores) or a mask (windows) though other libraries have kernels for them: they are recorded with one.
     """
     options = workload.options
     if options.precision == "fp16":
@@ -335,8 +337,11 @@ def _in_fp16(graph: Graph) -> Graph:
     )
 
 
-def _has_fused_attention(graph: Graph) -> bool:
-    return any(call.name == "foretrain.attention" for call in graph.calls)
+def _is_as_kernels_run(graph: Graph) -> bool:
+    """Whether attention is fused, and without a mask: PyTorch's function takes one for a window, where the
+    kernels skip what is beyond it."""
+    calls = [call for call in graph.calls if call.name == "foretrain.attention"]
+    return bool(calls) and not any(call.inputs[_MASK] != NO_TENSOR for call in calls)
 
 
 def with_attention_kernel(graph: Graph, workload: Workload) -> Graph:
