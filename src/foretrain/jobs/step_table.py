@@ -45,7 +45,7 @@ _WINDOW = 8
 class StepTable:
     """Steps of one workload at the micro-batches in `batches`, on the machines it was made for.
 
-    `compared`, if given, are the micro-batches and their memory; else they are found out at first use.
+    `compared`, if given, are the micro-batches and their memory; else they are computed at first use.
     """
 
     workload: Workload

@@ -1,5 +1,7 @@
 """What makes a step fit: single remedies, and several together where none is enough alone."""
 
+from pathlib import Path
+
 from tests.support.scenarios import context_on, predicted, workload
 
 from foretrain.prediction.advice.remedies import (
@@ -8,6 +10,7 @@ from foretrain.prediction.advice.remedies import (
     _smallest_combinations,
     remedies,
 )
+from foretrain.prediction.kept import keep_result
 from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, evaluate
@@ -76,3 +79,15 @@ def test_every_zero_stage_names_the_fewest_devices_that_suffice_or_the_most_trie
     assert [remedy.change for remedy in changes] == [f"ZeRO-{stage} over 64 devices" for stage in (1, 2, 3)]
     sizes = [remedy.bytes for remedy in changes]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_remedies_are_kept_and_made_anew_where_they_cannot_be_read(own_home: Path) -> None:
+    first = remedies_for(8)
+    (file,) = (own_home / "remedies").iterdir()
+    keep_result(file, [("less of everything", 1.0, True)])
+    assert remedies_for(8) == (MemoryRemedy("less of everything", 1.0, True),)
+    for content in (3, [3], [["less of everything"]]):
+        keep_result(file, content)
+        assert remedies_for(8) == first
+    assert remedies_for(8, largest_batch=1) != first
+    assert len([*(own_home / "remedies").iterdir()]) == 2
