@@ -61,7 +61,7 @@ from foretrain.prediction.strategies.strategy import AUTO, layout_of
 from foretrain.prediction.timeline import COMPUTE
 from foretrain.progress import phase
 from foretrain.workloads.graph import Phase, checkpoint_bytes, garbage_collection_off
-from foretrain.workloads.workload import family_key, graph_at
+from foretrain.workloads.workload import family_key, graph_at, smallest_batch
 
 if TYPE_CHECKING:
     from foretrain.prediction.advice.remedies import MemoryRemedy
@@ -230,10 +230,12 @@ def configure(context: StepContext, parallelism: Parallelism) -> StepConfigurati
 def _best_micro_batches(context: StepContext, whole: StepConfiguration) -> StepConfiguration:
     """The micro-batches that make a pipeline fastest within memory: all powers of two are tried."""
     layout, batch = whole.layout, whole.batch
+    least = min(batch, smallest_batch(context.workload))
     sizes = [1 << power for power in range(batch.bit_length()) if batch % (1 << power) == 0]
     tried = [
         evaluate(context, StepConfiguration(layout, batch, batch // size))
         for size in sizes
+        if size >= least
         if layout.chunks == 1 or (batch // size) % layout.pipeline == 0
     ]
     if not tried:

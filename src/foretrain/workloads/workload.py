@@ -236,6 +236,15 @@ def graph_at(workload: Workload, batch: int) -> Graph:
     return executed_graph_at(workload, batch).graph
 
 
+def smallest_batch(workload: Workload) -> int:
+    """Samples that a step needs at least: 2 where a model cannot train on one (batch norm of one value)."""
+    try:
+        executed_graph_at(workload, 1)
+    except InvalidRequest:
+        return 2
+    return 1
+
+
 def default_batch(workload: Workload) -> int:
     """The batch of the request, or that of the model's own example."""
     shipped = _find_shipped(workload) if workload.sizes.batch is None else None
