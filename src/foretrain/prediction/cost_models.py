@@ -305,6 +305,7 @@ def narrow(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
     if evidence.spread is not None:
         quantiles = Estimate("s", tuple(parts)).quantiles
         width = (quantiles.p90 - quantiles.p10) / 2
+        # Half of p90 - p10 of a log-normal: median · (e^(z σ) - e^(-z σ)) / 2.
         target = quantiles.p50 * np.sinh(Z90 * evidence.spread)
         factor = min(1.0, float(target) / width) if width > 0 else 1.0
     return tuple(
@@ -352,21 +353,21 @@ class CostModel(ABC):
     knows_operators: ClassVar[bool] = True
 
     @abstractmethod
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """The operators of steps with their times.
 
         Steps that differ only in their batch are priced much faster together than one by one.
         """
 
     @final
-    def priced(self, graph: Graph, device: Device) -> PricedStep:
+    def price(self, graph: Graph, device: Device) -> PricedStep:
         """The operators of one step with their times."""
-        return self.priced_all((graph,), device)[0]
+        return self.price_all((graph,), device)[0]
 
     @final
     def estimate(self, graph: Graph, device: Device) -> StepEstimate:
         """The time of a step."""
-        return step_estimate(self.priced(graph, device))
+        return step_estimate(self.price(graph, device))
 
 
 @once_per_graph
@@ -387,13 +388,14 @@ class OperatorCostModel(CostModel):
     choice: str = DEFAULT
     host: HostModel | None = None
 
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """The operators of steps with their times; a graph keeps its prices on the last devices."""
         key = self, device
         new = [graph for graph in graphs if key not in _prices(graph)]
         for graph, step in zip(new, self._price(new, device), strict=True):
             known = _prices(graph)
             known[key] = step
+            # The oldest goes first: a guide prices one graph on a hundred devices.
             if len(known) > _DEVICES_KEPT:
                 del known[next(iter(known))]
         return tuple(_prices(graph)[key] for graph in graphs)
@@ -404,7 +406,7 @@ class OperatorCostModel(CostModel):
         models = operator_models(device, self.choice)
         is_corrected = self.choice == DEFAULT
         corrections = [
-            mixed_precision.correction(graph, device) if is_corrected else None for graph in graphs
+            mixed_precision.choose_correction(graph, device) if is_corrected else None for graph in graphs
         ]
         steps = price_steps(graphs, device, models, self.host or self._host(device), corrections)
         return tuple(replace(step, is_shipped=is_corrected) for step in steps)

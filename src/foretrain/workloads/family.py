@@ -22,7 +22,7 @@ from foretrain.workloads.depth import NotDerivable, deepen
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.graph import Graph, Spec
 
-__all__ = ["Family", "NotDerivable", "RecordedAxis", "family"]
+__all__ = ["Family", "NotDerivable", "RecordedAxis", "derive_family"]
 
 
 class RecordedAxis(NamedTuple):
@@ -95,7 +95,7 @@ class Family:
         return tuple(math.prod(combination) for combination in itertools.product(*shares))
 
 
-def family(axes: Sequence[RecordedAxis], graphs: Sequence[Graph]) -> Family:
+def derive_family(axes: Sequence[RecordedAxis], graphs: Sequence[Graph]) -> Family:
     """The family through graphs recorded at the corners of `axes`; raises `NotDerivable` if there is none."""
     first = graphs[0]
     for other in graphs[1:]:
@@ -163,6 +163,7 @@ def _mix(sizes_at_corners: Sequence[Sequence[int]], weights: Sequence[float]) ->
             mixed.append(at_corners[0])
             continue
         value = math.fsum(size * weight for size, weight in zip(at_corners, weights, strict=True))
+        # Sizes are whole numbers; weights are not exact, so that a sum may miss one by rounding.
         whole = round(value)
         if abs(value - whole) > 1e-6 * max(1.0, abs(value)) or whole < 0:
             raise NotDerivable(f"a size would be {value:.3f}")

@@ -57,7 +57,7 @@ _REPEATED_STEP = 0.05
 """Standard deviation of the logarithm of a profiled step at other sizes, or measured again."""
 
 
-def cost_model(model: CostModel | str, workload: Workload) -> CostModel:
+def resolve_cost_model(model: CostModel | str, workload: Workload) -> CostModel:
     """The cost model of a name; the default model is corrected by the user's timings."""
     if not isinstance(model, str):
         return model
@@ -72,9 +72,9 @@ class CorrectedCostModel(CostModel):
     inner: CostModel
     model: str
 
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """The operators of steps, by kind as profiled on the device; timings of whole steps come last."""
-        steps = self.inner.priced_all(graphs, device)
+        steps = self.inner.price_all(graphs, device)
         kinds = kind_corrections(self.model, device.id)
         timings: Sequence[Correction | None] = [None] * len(steps)
         if measurements_file().exists():
@@ -87,6 +87,7 @@ class CorrectedCostModel(CostModel):
 def _with_both(step: PricedStep, kinds: KindCorrections | None, timing: Correction | None) -> PricedStep:
     """A step corrected by profiles and by timings; a timing is relative to the step without profiles."""
     profiled = step if kinds is None else with_kinds(step, kinds)
+    # Profiles of this device say more of a step than timings of other steps do, a timing of this step most.
     if timing is None or (kinds is not None and not timing.is_measured):
         return profiled
     if kinds is None:
@@ -231,6 +232,7 @@ def with_kinds(step: PricedStep, corrections: KindCorrections) -> PricedStep:
 def _factor(
     phase: Phase, kind: Kind, corrections: KindCorrections, trust: Mapping[Kind, Confidence]
 ) -> float:
+    # A profiler sees the kernels of an update, whatever kinds of operator they are made of.
     group = Kind.OPTIMIZER if phase is Phase.OPTIMIZER else kind
     ratio = corrections.log_ratios.get((phase, group), 0.0)
     if corrections.is_own:
