@@ -34,8 +34,8 @@ from foretrain.facts.hardware import Hardware as Hardware
 from foretrain.facts.offers import Offer as Offer
 from foretrain.facts.offers import search as search_offers
 from foretrain.facts.options import OfferQuery as OfferQuery
-from foretrain.facts.own_devices import OwnDevice as OwnDevice
-from foretrain.facts.own_offers import OwnOffers as OwnOffers
+from foretrain.facts.own_facts import OwnDevice as OwnDevice
+from foretrain.facts.own_facts import OwnOffers as OwnOffers
 from foretrain.facts.price_files import ImportReport as ImportReport
 from foretrain.facts.topology import TopologyAnswer as TopologyAnswer
 from foretrain.jobs.epochs import Epoch as Epoch

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -191,8 +191,7 @@ def _format_quantiles(value: Quantiles) -> str:
     return f"{value.p50:.4g} (80 % between {value.p10:.4g} and {value.p90:.4g})"
 
 
-@dataclass(frozen=True)
-class _Half:
+class _Half(NamedTuple):
     """The forecast from one source (the log, or earlier runs): when, how likely, where it ends."""
 
     steps: Quantiles

@@ -24,6 +24,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +50,7 @@ _TAPER = 1 - 1e-6
 Transform = Callable[[Floats], Floats]
 
 
-@dataclass(frozen=True)
-class Shapes:
+class Shapes(NamedTuple):
     """Earlier runs on this run's time: their values at the points seen, and at the steps asked for."""
 
     seen: Floats

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -162,8 +162,7 @@ class ConfigurationCandidate:
         return self.strategy == DATA_PARALLEL
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(NamedTuple):
     """Configurations that fit on some machines, the best first, and how many were compared.
 
     Those predicted in full are listed as far as they were predicted: the others are slower than the best.

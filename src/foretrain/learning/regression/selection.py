@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,7 @@ _WORTH_WORKERS_SECONDS = 4.0
 """Estimated work below which starting other processes takes longer than it saves."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fold:
+class Fold(NamedTuple):
     """Rows to fit and rows to judge on."""
 
     train: NDArray[np.int64]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.measuring.this_machine import this_environment
@@ -92,8 +92,7 @@ Show = Callable[[Live], None]
 Hide = Callable[[], None]
 
 
-@dataclass(frozen=True)
-class Watched:
+class Watched(NamedTuple):
     """What was gathered, where its journal is, and what went wrong with the journal."""
 
     gathered: JournalRecord
