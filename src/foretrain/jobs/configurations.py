@@ -75,6 +75,7 @@ _WORTH_SHARDING = 0.05
 _NEAR = 1.5
 """Estimated memory within this factor of the capacity is simulated: estimates were off by up to 1.26."""
 _SEVERAL = 2
+"""Replicas beyond the second change nothing in the memory of a device, so one simulation serves all."""
 SAFE = 0.1
 """The largest chance of running out of memory that is chosen where there is a choice: p90 of memory fits."""
 

@@ -40,6 +40,7 @@ _EACH_VALUE = frozenset({"compute-power"})
 FOLDS = 5
 _SEED = 0
 _LEAST_TRAINED = 2
+"""One row has no slope."""
 _SAME_ERROR = 1e-6
 """Mean relative errors that differ by less are equal: the first of a grid, the first by name is taken."""
 _WORKERS = 2

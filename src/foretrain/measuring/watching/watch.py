@@ -49,11 +49,14 @@ WATCHED_VARIABLE = "FORETRAIN_RUN"
 PROVENANCE = "measure"
 RECOVERED = "measure, recovered"
 _TURN_SECONDS = 0.25
+"""How long a turn of the loop waits for output before it looks at the rest."""
 _POLL_SECONDS = 0.5
 _JOURNAL_SECONDS = 1.0
+"""What a crash of foretrain itself may lose."""
 _MOST_PARSED_BYTES = 1 << 14
 """Of a large piece of output only the end is parsed: a command that prints megabytes is not slowed."""
 _TAIL_BYTES = 4096
+"""The end of the output, in which an exception is looked for."""
 _OUT_OF_MEMORY = (b"out of memory", b"OutOfMemoryError", b"can't allocate memory", b"MemoryError")
 _SHARED_MEMORY = Path("/dev/shm")
 _INTERRUPTED = (130, 143)
