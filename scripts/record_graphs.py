@@ -2,27 +2,30 @@
 
 Every architecture of the zoo and some of transformers, in every variant of a step (`recorded/library.py`),
 is traced at a few sizes, made a template and proven at other sizes. A file that other code made (the recorder
-or the model has changed since) is verified: one small trace of each variant is compared with what its
-template gives, and only a variant that differs is recorded anew. A file that is missing gets the variants
-that most people train; `--complete` adds the others. `--again` records all. `--list` names what is to do.
+or the model has changed since, in more than comments) is verified: one small trace of each variant is
+compared with what its template gives, and only a variant that differs is recorded anew. A file that is
+missing gets the variants that most people train; `--complete` adds the others, `--kind` those of one kind.
+`--again` records all. `--list` names what is to do.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
 
-from foretrain.errors import ForetrainError
+from foretrain.errors import ForetrainError, UnknownName
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.lora import apply_lora
@@ -217,14 +220,32 @@ def is_still_right(recorded: Recorded, variant: StepVariant, stored: Template | 
     return find_difference(stored.graph_at(point, graph.options), graph) is None
 
 
+@cache
+def digest_code(of_transformers: bool) -> str:
+    """A digest of the code that recordings depend on, without its comments and docstrings."""
+    trees = [ast.parse(file.read_bytes()) for file in library.list_sources(of_transformers)]
+    for tree in trees:
+        for node in ast.walk(tree):
+            for name, block in ast.iter_fields(node):
+                if isinstance(block, list):
+                    setattr(node, name, [each for each in block if not _is_text(each)])
+    text = "".join(map(ast.dump, trees)) + library.library_version(of_transformers)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _is_text(statement: Any) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
 def update_architecture(name: str, asked: Asked) -> str:
     """Bring the file of one architecture up to date; returns a line on it."""
     started = time.monotonic()
     recorded = next(each for each in list_architectures() if each.name == name)
     known: Stored = {} if asked.again else library.read_all(name)
     file = library._read(name)
-    is_stale = file is None or file.header["made_by"] != library.made_by(name)
-    wanted = [each for each in variants_of(recorded) if asked.complete or each.key in known or is_usual(each)]
+    code = digest_code(name.startswith(library.TRANSFORMERS))
+    is_stale = file is None or file.header.get("code") != code
+    wanted = [each for each in variants_of(recorded) if each.key in known or asked.includes(each)]
     kept: Stored = {}
     failed, anew = [], 0
     for variant in wanted:
@@ -242,6 +263,7 @@ def update_architecture(name: str, asked: Asked) -> str:
     is_whole = asked.complete or (file is not None and not asked.again and bool(file.header["is_whole"]))
     header = {
         "made_by": library.made_by(name),
+        "code": code,
         "torch": torch.__version__,
         "model": recorded.model,
         "is_whole": is_whole,
@@ -254,6 +276,19 @@ def update_architecture(name: str, asked: Asked) -> str:
         f"{time.monotonic() - started:.0f} s"
     )
     return "\n".join([text, *failed])
+
+
+def name_architectures(names: Sequence[str]) -> list[str]:
+    """The architectures of given names, which may be those of models; all of them without a name."""
+    known = [each.name for each in list_architectures()]
+    models = {
+        entry.name: shape_of(entry, entry.sizes(BuildOptions())).architecture for entry in list_models()
+    }
+    for name in names:
+        if name not in known and name not in models:
+            hint = "It is the name of a model of the zoo or of a file in recorded/graphs."
+            raise UnknownName("architecture", name, [*known, *models], hint)
+    return list(dict.fromkeys(name if name in known else models[name] for name in names)) or known
 
 
 def describe_state(name: str) -> str:
@@ -311,10 +346,21 @@ def _describe_kind(recorded: Recorded, known: Stored, of: Callable[[StepVariant]
 
 
 class Asked(NamedTuple):
-    """What to record besides what is stale: all `again`, or the variants that a partial file lacks."""
+    """What to record besides what is stale: all `again`, or variants that a partial file lacks: all of them,
+    or those of some `kinds`."""
 
     again: bool = False
     complete: bool = False
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def extends(self) -> bool:
+        """Whether a partial file is to get more variants."""
+        return self.complete or bool(self.kinds)
+
+    def includes(self, variant: StepVariant) -> bool:
+        """Whether a variant is recorded that a file lacks."""
+        return self.complete or is_usual(variant) or any(GROUPS[kind](variant) for kind in self.kinds)
 
 
 def main(words: list[str]) -> None:
@@ -323,20 +369,22 @@ def main(words: list[str]) -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--complete", action="store_true")
+    parser.add_argument("--kind", action="append", choices=GROUPS, help="add variants of one kind")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true", help="what ships, as docs/workloads.md lists it")
     given = parser.parse_args(words)
-    asked = Asked(given.again, given.complete)
-    states = {
-        name: describe_state(name) for name in given.names or [each.name for each in list_architectures()]
-    }
+    asked = Asked(given.again, given.complete, tuple(given.kind or ()))
+    try:
+        states = {name: describe_state(name) for name in name_architectures(given.names)}
+    except UnknownName as error:
+        parser.error(str(error))
     if given.list:
         print(*(f"{name} {state}".strip() for name, state in states.items()), sep="\n")  # noqa: T201
         return
     if given.table:
         print(*list_shipped(), sep="\n")  # noqa: T201
         return
-    to_do = ("missing", "stale", *(("partial",) if asked.complete else ()), *(("",) if asked.again else ()))
+    to_do = ("missing", "stale", *(("partial",) if asked.extends else ()), *(("",) if asked.again else ()))
     chosen = [name for name, state in states.items() if state in to_do or (asked.again and state)]
     with ProcessPoolExecutor(2) as pool:
         for line in pool.map(update_architecture, chosen, repeat(asked)):

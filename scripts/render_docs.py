@@ -8,12 +8,15 @@ Two things are generated. A table between `<!-- begin generated: NAME -->` and `
 made from the data or code it describes. In a ```console block, the output below each `$ foretrain ...` line
 is what that command prints in a pipe with an empty data directory, so no figure is typed by hand. A command
 there may end in `| grep "TEXT"`, in `| head -N` and in `; echo "exit $?"`. In a ```pycon block, the output
-below each `>>>` statement is what that statement prints.
+below each `>>>` statement is what that statement prints. The head of the page of a model (docs/models) names
+modules, constants and suites: its equations are the docstrings of these modules, its errors those of the
+suites.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import io
 import json
@@ -103,7 +106,8 @@ def pages(root: Path) -> Iterator[Path]:
 
 def rendered(text: str) -> str:
     """A page with its tables and outputs as they should be now."""
-    text = _TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", text)
+    tables = TABLES | {"model": lambda: _model(model_head(text))}
+    text = _TABLE.sub(lambda found: f"{found[1]}\n{tables[found[2]]()}\n\n{found[3]}", text)
     text = _PYTHON.sub(lambda found: _python_session(found[0]), text)
     return _BLOCK.sub(lambda found: _session(found[0]), text)
 
@@ -305,6 +309,67 @@ def _walk_table() -> str:
         packages.setdefault(package.replace(".", "/") or "foretrain", []).append(module)
     rows = [(f"`{package}`", ", ".join(f"`{name}`" for name in names)) for package, names in packages.items()]
     return f"{_table(('package', 'modules'), rows)}\n\n{len(walked)} modules in all."
+
+
+def model_head(text: str) -> dict[str, list[str]]:
+    """What the page of a model is about: its `modules`, `constants` and suites (`accuracy`)."""
+    import yaml
+
+    head: dict[str, list[str]] = yaml.safe_load(text.split("---\n", 2)[1])
+    return head
+
+
+def _model(head: dict[str, list[str]]) -> str:
+    """Where a model is, what it was fitted to, how large its errors are; then its equations."""
+    files = dict.fromkeys(f"src/foretrain/{name.partition('::')[0]}" for name in head["modules"])
+    constants = [f"`src/foretrain/{name}`" for name in head["constants"]] or ["none: nothing is fitted"]
+    rows = [
+        ("code", "<br>".join(f"`{name}`" for name in files)),
+        ("constants", "<br>".join(constants)),
+        ("errors", "<br>".join(map(_suite_errors, head["accuracy"])) or "no suite judges it by itself"),
+    ]
+    return "\n\n".join((_table(("what", "where"), rows), "## Equations", *map(_equations, head["modules"])))
+
+
+def _suite_errors(wanted: str) -> str:
+    """A suite with the median error (else the mean) of two sets of cases; `SUITE:TEXT`: those with TEXT."""
+    name, _, about = wanted.partition(":")
+    sys.path.insert(0, str(ROOT))
+    from validation.targets import suites
+
+    (suite,) = [each for each in suites() if each.id == name]
+    shown = []
+    for target in [each for each in suite.targets if about in each.what][:2]:
+        if (figures := target.figures) is not None:
+            error = f"{figures.mean:.0%} mean" if figures.median is None else f"{figures.median:.0%} median"
+            left_out = target.left_out if target.left_out == "not fitted" else f"{target.left_out} left out"
+            shown.append(f"{target.what} ({left_out}) {error}")
+    return f"[{suite.title}](../accuracy/{name}.md): {'; '.join(shown)}"
+
+
+def _equations(name: str) -> str:
+    """The docstring of a module, of a class (`PATH::NAME`), or of all classes with equations (`PATH::*`)."""
+    path, _, wanted = name.partition("::")
+    tree = ast.parse((ROOT / "src" / "foretrain" / path).read_text(encoding="utf-8"))
+    classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
+    title = path.removesuffix(".py").replace("/", ".")
+    if not wanted:
+        texts = [ast.get_docstring(tree) or ""]
+    elif wanted == "*":
+        title += ", classes"
+        shown = filter(_has_equation, classes.values())
+        texts = [f"**{each.name}**: {ast.get_docstring(each)}" for each in shown]
+    else:
+        title += f".{wanted}"
+        texts = [ast.get_docstring(classes[wanted]) or ""]
+    return "\n\n".join((f"### {title}", *texts))
+
+
+def _has_equation(declared: ast.ClassDef) -> bool:
+    """Whether a class states an equation: as its attribute, or set apart in its docstring."""
+    assigned = [each for line in declared.body if isinstance(line, ast.Assign) for each in line.targets]
+    names = {each.id for each in assigned if isinstance(each, ast.Name)}
+    return "equation" in names or "\n    " in (ast.get_docstring(declared) or "")
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

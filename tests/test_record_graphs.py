@@ -51,6 +51,16 @@ def test_a_refusal_that_no_longer_holds_is_not_kept() -> None:
     assert not record_graphs.is_still_right(recorded, VARIANTS["vgg11"], "vgg11 takes no such image")
 
 
+def test_a_name_may_be_that_of_a_model_and_a_wrong_one_is_a_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record_graphs.main(["--list", "llama3-8b", "vgg11"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["llama-3f9a6d", "vgg11"]
+    with pytest.raises(SystemExit):
+        record_graphs.main(["--list", "lama3-8b"])
+    assert "no architecture 'lama3-8b'; did you mean llama3-8b" in capsys.readouterr().err
+
+
 def test_the_documentation_lists_what_ships() -> None:
     """If this fails, put the output of `record_graphs.py --table` into the page."""
     page = (Path(__file__).parents[1] / "docs" / "workloads.md").read_text(encoding="utf-8")

@@ -67,7 +67,31 @@ def test_pictures_of_commands_are_on_a_page() -> None:
     assert [name for name in names if not any(f"images/{name}.svg" in text for text in texts)] == []
 
 
-def test_errors_stated_on_the_home_are_those_of_the_accuracy_page() -> None:
+def test_errors_stated_on_home_and_readme_are_those_of_the_accuracy_page() -> None:
     one, many = (f"{row.figures.median:.0%}".replace("%", " %") for row in expectations()[:2])
-    home = " ".join((DOCS / "index.md").read_text("utf-8").split())
-    assert f"within {one} on one GPU and {many} on many" in home
+    for page in (DOCS / "index.md", ROOT / "README.md"):
+        text = " ".join(page.read_text("utf-8").split())
+        assert f"within {one} on one GPU and {many} on many" in text
+
+
+def test_the_readme_opens_with_questions_two_commands_and_a_picture() -> None:
+    opening = (ROOT / "README.md").read_text("utf-8").split("\n## ")[0]
+    assert "?" in opening.split("```")[0]
+    assert "```sh\nmake demo\nmake test\n```" in opening
+    assert "](docs/images/plan.svg)" in opening
+    assert pictures().CHARTS["plan"] in opening
+
+
+def test_the_tutorial_asks_before_each_command() -> None:
+    """The paragraphs between one output and the next command hold a question."""
+    text = (DOCS / "getting-started.md").read_text("utf-8").split("## 2.")[1].split("## 7.")[0]
+    before = re.split(r"```console\n.*?```", text, flags=re.DOTALL)[:-1]
+    assert len(before) >= 6
+    assert [part.strip()[-80:] for part in before if "?" not in part] == []
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    """mkdocs checks those of the site."""
+    for page in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text("utf-8")):
+            assert (ROOT / target).exists(), f"{page}: {target}"

@@ -73,7 +73,7 @@ class SiaModel(ModelSource):
 
 def _example(name: str, options: BuildOptions) -> Example:
     from foretrain.workloads.zoo.dense_prediction import yolov3
-    from foretrain.workloads.zoo.ncf import ncf
+    from foretrain.workloads.zoo.recommendation import ncf
 
     batch = options.batch or 1
     if name == "ncf":

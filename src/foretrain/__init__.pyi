@@ -54,6 +54,7 @@ from foretrain.planning.frontier import Frontier as Frontier
 from foretrain.planning.frontier import Plan as Plan
 from foretrain.planning.guide.guide import Guide as Guide
 from foretrain.planning.rent_or_buy import RentOrBuy as RentOrBuy
+from foretrain.planning.size import SizeAnswer as SizeAnswer
 from foretrain.planning.speedup import TimeAndCost as TimeAndCost
 from foretrain.planning.speedup import speedup_per_fold_of_cost as speedup_per_fold_of_cost
 from foretrain.prediction.answer import FitAnswer as FitAnswer
@@ -88,6 +89,7 @@ from foretrain.serving.requests.planning import GuideRequest as GuideRequest
 from foretrain.serving.requests.planning import PlanRequest as PlanRequest
 from foretrain.serving.requests.planning import RentOrBuyRequest as RentOrBuyRequest
 from foretrain.serving.requests.planning import ScalingRequest as ScalingRequest
+from foretrain.serving.requests.planning import SizeRequest as SizeRequest
 from foretrain.serving.requests.predicting import FitRequest as FitRequest
 from foretrain.serving.requests.predicting import PredictRequest as PredictRequest
 from foretrain.serving.requests.predicting import TraceRequest as TraceRequest
@@ -226,6 +228,8 @@ __all__ = [
     "ScheduleRequest",
     "ShowRunRequest",
     "SimulateRequest",
+    "SizeAnswer",
+    "SizeRequest",
     "TimeAndCost",
     "TimingsLearned",
     "TopologyAnswer",
@@ -281,6 +285,7 @@ __all__ = [
     "show_calibration",
     "show_run",
     "simulate",
+    "size",
     "speedup_per_fold_of_cost",
     "step",
     "timed_input",
@@ -302,11 +307,15 @@ class _BatchOptionKeywords(TypedDict, total=False):
     batch: int | None
     """Batch size per device."""
 
-class _SampleOptionsKeywords(TypedDict, total=False):
-    """Sizes of a sample."""
+class _SequenceOptionKeywords(TypedDict, total=False):
+    """The length of a sample of tokens."""
 
     seq_len: int | None
     """Tokens per sample."""
+
+class _SampleOptionsKeywords(_SequenceOptionKeywords, total=False):
+    """Sizes of a sample."""
+
     image_size: int | None
     """Image height and width in pixels."""
 
@@ -622,6 +631,30 @@ class _PlanRequestKeywords(
     """Strategies to compare: auto (all), or a subset of ddp,zero1,zero2,zero3."""
     layouts: bool
     """Also search tensor, pipeline and other model-parallel layouts on the Pareto front (seconds each)."""
+
+class _SizeOptionsKeywords(TypedDict, total=False):
+    """By which scaling law the size of a model is chosen, and what is fixed of it."""
+
+    law: str
+    """Scaling law that chooses: besiroglu-2024 (default), hoffmann-2022, deepseek-2024 or kaplan-2020."""
+    params: float | str | None
+    """Train a model of about this size instead of choosing one, e.g. 7B."""
+    vocabulary: int | None
+    """Tokens of the vocabulary (default: 32,000, as Llama)."""
+
+class _SizeRequestKeywords(
+    _LimitsKeywords,
+    _SizeOptionsKeywords,
+    _MachineOptionsKeywords,
+    _SequenceOptionKeywords,
+    _StepOptionsKeywords,
+    _RunningOptionsKeywords,
+    total=False,
+):
+    """Which size of model to train on how many tokens."""
+
+    loss: Literal["eager", "fused"] | None
+    """Cross-entropy loss: eager, or fused into one kernel (default: `framework` default)."""
 
 class _TraceRequestKeywords(_WorkloadRequestKeywords, total=False):
     """What a training step consists of."""
@@ -1176,6 +1209,16 @@ def plan(
     True
     >>> answer.plans[answer.chosen].hardware.device.id
     't4'
+    """
+
+def size(
+    request: SizeRequest | None = None, **options: Unpack[_SizeRequestKeywords]
+) -> SizeAnswer | Infeasible:
+    """Find the model size and the number of tokens of the lowest expected loss within money and time.
+
+    >>> answer = ft.size(budget="20usd", deadline="12h", gpu="a10g", cloud="aws", max_gpus=1)
+    >>> answer.run.shape.parameters < 1e9 < answer.run.tokens
+    True
     """
 
 def trace(

@@ -136,6 +136,14 @@ def format_flop(flop: float, suffix: str = "FLOP") -> str:
     return _with_prefix(flop, tuple((f"{prefix}{suffix}", scale) for prefix, scale in scales))
 
 
+def format_count(count: float) -> str:
+    """Three digits as `parse_count` reads them: `124M`, `6.74B`, `1.40T`; small counts in full."""
+    for suffix, scale in (("T", TERA), ("B", GIGA), ("M", MEGA), ("k", KILO)):
+        if count >= 0.9995 * scale:
+            return f"{_three_digits(count / scale)}{suffix}"
+    return f"{count:,.0f}"
+
+
 def format_money(usd: float) -> str:
     """`$0.01088`, `$1.50`, `$5,600`: cents when they matter, four digits below one dollar, no exponent."""
     sign, magnitude = ("-", -usd) if usd < 0 else ("", usd)

@@ -7,7 +7,7 @@ from benchmarks.timing import discover
 
 from foretrain.serving.cli.app import SUMMARIES
 
-QUICK = ("--version", "devices h100", "predicct", "predict resnet5 ", "--deadline yesterday", "loss=0.7")
+QUICK = ("--help", "devices h100", "predicct", "predict resnet5 ", "--deadline yesterday", "loss=0.7")
 """A few that `make test` runs; `make long` runs all."""
 
 

@@ -12,8 +12,7 @@ from foretrain.prediction.scenario import (
 )
 from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload, graph_of
+from foretrain.workloads.workload import Workload, graph_of, workload_of
 
 
 def _open(**given: object) -> Workload:
@@ -75,6 +74,14 @@ def test_what_is_given_stays_and_full_precision_has_no_copies() -> None:
     assert (
         as_stored(_open(precision="fp16"), storage_of(layout_of("tp=2,dp=4", 8, 8))).options.gradients is None
     )
+
+
+def test_master_weights_in_fp8_are_the_same_sharded_or_not() -> None:
+    """`--master-weights` keeps FP32 copies of half-precision weights, whatever the strategy."""
+    asked = _open(precision="fp8", master_weights=True)
+    for strategy in ("ddp", "fsdp", "zero1"):
+        options = as_stored(asked, storage_of(layout_of(strategy, 8, 8))).options
+        assert (options.weights, options.master_weights) == ("bf16", True)
 
 
 def test_one_device_shards_nothing() -> None:

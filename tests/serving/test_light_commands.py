@@ -64,3 +64,14 @@ def test_a_prediction_as_json_imports_what_it_uses() -> None:
     unused = tuple(f"foretrain.{part}" for part in PARTS)
     inside = tuple(f"{name}." for name in unused)
     assert [name for name in sorted(loaded) if name in unused or name.startswith(inside)] == []
+
+
+def test_a_process_that_ends_is_not_searched_for_garbage() -> None:
+    """Graphs are large: the last search for cycles took a fifth of a command."""
+    code = (
+        "import atexit, gc, sys; from foretrain.serving.cli import main; "
+        "atexit.register(lambda: sys.stderr.write(str(gc.get_freeze_count() > 0))); "
+        "sys.argv[1:] = ['--version']; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr == "True"

@@ -82,6 +82,22 @@ def test_micro_batches_links_and_jitter_reach_the_step(predicted: Callable[..., 
     assert predicted(*QUICK, "--jitter", "0.2")["step"]["seconds"]["p50"] > plain
 
 
+def test_a_pipeline_of_a_model_that_needs_two_samples(predicted: Callable[..., dict[str, Any]]) -> None:
+    """Batch norm of one value is refused: micro-batches of one sample are not tried."""
+    job = (
+        "predict",
+        "mnist-resnet18",
+        "--on",
+        "t4:2",
+        "--global-batch",
+        "8",
+        "--strategy",
+        "pp=2",
+        "--no-advice",
+    )
+    assert predicted(*job)["parallelism"]["micro_batches"] <= 4
+
+
 def test_a_network_by_name_joins_nodes(predicted: Callable[..., dict[str, Any]]) -> None:
     job = ("predict", "mnist-cnn", "--on", "t4:1x4", "--batch", "8", "--no-advice")
     slow, fast = (predicted(*job, "--network", name) for name in ("ethernet-1g", "ethernet-100g"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from tests.test_docs import problem_with
@@ -64,6 +66,29 @@ def test_every_part_names_a_command_or_a_reason_a_page_and_a_test(item: PaperIte
     file, _, test = item.test.partition("::")
     source = (ROOT / file).read_text(encoding="utf-8")
     assert not test or f"def {test}(" in source
+
+
+def test_every_command_of_the_page_runs(
+    run_command: Callable[..., CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But those that need a file of the reader's, train, or measure this machine."""
+    monkeypatch.chdir(ROOT)
+    needs = (
+        "train.py",
+        "googlenet.json",
+        "trace.csv",
+        "foretrain campaign",
+        "foretrain run ",
+        "learn resources",
+    )
+    commands = dict.fromkeys(item.command for item in items() if item.command)
+    failed = [
+        (command, answer.stderr)
+        for command in commands
+        if not any(word in command for word in needs)
+        if (answer := run_command(*shlex.split(command)[1:])).returncode != 0
+    ]
+    assert not failed
 
 
 def test_the_documents_are_named_by_their_authors() -> None:

@@ -49,12 +49,15 @@ def test_derived_blocks_are_those_of_a_trace(name: str, how: str) -> None:
     assert_same(deepen(few, more, 3), traced(name, FEW_BLOCKS[1] + 3, OPTIONS[how]))
 
 
+_STACKS = (":transformer", ":t5", ":switch", ":whisper", ":mmdit", ":flux")
+
+
 def test_every_transformer_of_the_zoo_counts_its_blocks() -> None:
     counted = {entry.name for entry in zoo().values() if entry.blocks}
     assert counted == {
         entry.name
         for entry in zoo().values()
-        if "transformers" in entry.builder or entry.builder.endswith((":transformer", ":t5", ":switch"))
+        if "transformers" in entry.builder or entry.builder.endswith(_STACKS)
     }
 
 

@@ -15,8 +15,11 @@ from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.lora import LoraOptions, apply_lora, format_lora, parse_lora
 from foretrain.workloads.lora_layers import DoraLinear, FourBitLinear, FourBitStack, LoraLinear
 from foretrain.workloads.options import ResolvedOptions
+from foretrain.workloads.readers import read_model
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
+from foretrain.workloads.workload import Workload, trace_workload
+from foretrain.workloads.zoo import BuildOptions, build
 
 WIDTH, CLASSES = 128, 5
 
@@ -303,6 +306,28 @@ def test_experts_stored_together_are_quantised_and_never_kept_dequantised() -> N
     forward = sum(call.phase is Phase.FORWARD for call in graph.calls)
     kept = [b for b in graph.buffers if b.role is Role.ACTIVATION and b.born < forward <= b.dies]
     assert all(graph.specs[buffer.spec].elements < weights for buffer in kept)
+
+
+@pytest.mark.parametrize(("model", "blocks"), [("llama2-70b", 2), ("mixtral-8x7b", 1)])
+def test_models_of_the_zoo_have_blocks_in_four_bits(model: str, blocks: int) -> None:
+    """Weights of blocks, experts among them, take 0.5 bytes and 1/64 of a scale of 4; embeddings stay."""
+    source = read_model(model).with_blocks(blocks)
+    options = ResolvedOptions(precision="bf16", weights="bf16")
+    lora = LoraOptions(16, quantised=True)
+    graph = trace_workload(Workload(source, BuildOptions(batch=1, seq_len=32), options, lora))
+    stored = [
+        graph.specs[buffer.spec]
+        for buffer in graph.buffers
+        if buffer.role is Role.PARAMETER and buffer.name.endswith((".packed", ".scales"))
+    ]
+    with torch.device("meta"):
+        whole = build(model, BuildOptions(batch=1, seq_len=32), blocks).module
+    weights = sum(
+        layer.weight.numel()
+        for path, layer in whole.named_modules()
+        if isinstance(layer, nn.Linear) and path.startswith("blocks.")
+    )
+    assert sum(spec.bytes for spec in stored) / weights == pytest.approx(0.5 + 4 / 64)
 
 
 class ComposedGelu(nn.Module):

@@ -8,6 +8,9 @@ from pathlib import Path
 from foretrain.decoding import FILE, TEXT, choice, number, option
 from foretrain.panels import LOG
 
+REFERENCE_LAW = "besiroglu-2024"
+"""The scaling law by which a loss is expected by default, and where the law of a choice predicts none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LogContext:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from foretrain.decoding import DURATION, MONEY, TEXT, number, option, texts, whole_number
+from foretrain.convergence.options import REFERENCE_LAW
+from foretrain.decoding import COUNT, DURATION, MONEY, TEXT, number, option, texts, whole_number
 from foretrain.errors import InvalidRequest
 from foretrain.facts.options import PlaceOptions
-from foretrain.panels import LENGTH, MACHINES, MONEY_AND_ENERGY, OWNING
+from foretrain.panels import LENGTH, MACHINES, MODEL, MONEY_AND_ENERGY, OWNING
 from foretrain.prediction.options import NetworkOptions
 
 EVEN = 0.5
@@ -64,6 +65,29 @@ class MachineOptions(PlaceOptions, NetworkOptions):
         complete="device",
     )
     max_gpus: int = option(whole_number(1), "Maximum number of GPUs.", default=64, panel=MACHINES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeOptions:
+    """By which scaling law the size of a model is chosen, and what is fixed of it."""
+
+    law: str = option(
+        TEXT,
+        "Scaling law that chooses: besiroglu-2024 (default), hoffmann-2022, deepseek-2024 or kaplan-2020.",
+        default=REFERENCE_LAW,
+        panel=MODEL,
+        metavar="NAME",
+        complete="law",
+    )
+    params: float | None = option(
+        COUNT,
+        "Train a model of about this size instead of choosing one, e.g. 7B.",
+        panel=MODEL,
+        metavar="COUNT",
+    )
+    vocabulary: int | None = option(
+        whole_number(2), "Tokens of the vocabulary (default: 32,000, as Llama).", panel=MODEL
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,14 +91,19 @@ class Selection:
         return frozenset(index for index in indices if index is not None)
 
 
-def select(of: Numbers, limits: Limits) -> Selection:
-    """The plan to take: the cheapest in time, else the fastest within the budget, else the knee."""
-    seconds, usd = of.middle
+def chances(of: Numbers, limits: Limits) -> tuple[Floats, Floats, Floats]:
+    """The probability of each plan to fit and meet the deadline, the budget, and both."""
     in_time, in_budget = (
         probability_within(column[:, 0], column[:, 1], column[:, 2], limit, of.within) * of.fitting
         for column, limit in ((of.seconds, limits.most_seconds), (of.usd, limits.most_usd))
     )
-    both = probability_of_both(in_time, in_budget)
+    return in_time, in_budget, probability_of_both(in_time, in_budget)
+
+
+def select(of: Numbers, limits: Limits) -> Selection:
+    """The plan to take: the cheapest in time, else the fastest within the budget, else the knee."""
+    seconds, usd = of.middle
+    in_time, in_budget, both = chances(of, limits)
     allowed = np.flatnonzero((both >= limits.confidence) & of.safe)
     if not len(allowed):
         allowed = np.flatnonzero(both >= limits.confidence)

@@ -81,6 +81,11 @@ _VERBS = (
         {"planning.frontier.Frontier": Shown("plan.plan_page", "plan_report.plan_report", "plan.plan_chart")},
     ),
     VerbEntry(
+        "size", "planning", "SizeRequest",
+        "Find the model size and tokens of the lowest loss within a budget.",
+        {"planning.size.SizeAnswer": Shown("size.size_page", chart="size.size_chart")},
+    ),
+    VerbEntry(
         "trace", "predicting", "TraceRequest",
         "Show the parameters, FLOP, memory traffic and layers of a training step.",
         {"workloads.summary.Trace": Shown("resources.trace_page")},

@@ -59,6 +59,20 @@ class Direction(StrEnum):
     UPDATE = "update"
 
 
+def keys_per_query(keys: int, causal: bool, window: int = 0) -> float:
+    """Keys that a query attends to, on average over the sequence: half of them if causal.
+
+    `window` is how many keys a query sees: itself and w - 1 before it, and as many behind it if not causal.
+    The first queries have fewer before them, which leaves w - w (w - 1) / 2n of n keys on that side.
+    """
+    whole = keys / 2 if causal else float(keys)
+    if not 0 < window < keys:
+        return whole
+    side = window if causal else (window + 1) / 2
+    before = side - side * (side - 1) / (2 * keys)
+    return min(whole, before if causal else 2 * before - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What one operator asks of a device, wherever it stands in the graph.

@@ -92,10 +92,16 @@ class BatchOption:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleOptions:
-    """Sizes of a sample."""
+class SequenceOption:
+    """The length of a sample of tokens."""
 
     seq_len: int | None = option(whole_number(1, MOST_TOKENS), "Tokens per sample.", panel=STEP)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(SequenceOption):
+    """Sizes of a sample."""
+
     image_size: int | None = option(
         whole_number(1, MOST_PIXELS), "Image height and width in pixels.", panel=STEP
     )
@@ -105,7 +111,7 @@ class SampleOptions:
 class StepOptions:
     """How one training step is run.
 
-    What is None follows from the device, the layout and the framework (`prediction.resolving`).
+    What is None follows from the device, the layout and the framework (`prediction.scenario`).
     `precision` is what products are computed in, `weights` what parameters are stored in:
 
     | as in | precision | weights | master_weights | gradients |

@@ -33,9 +33,8 @@ from foretrain.prediction.strategies.sharded import gather_units
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.tracing.step import trace
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 MIB = 1 << 20
 WIDTH = 1024
@@ -233,6 +232,23 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
     assert not estimate_memory(mlp(best + 1), small).fits
     assert largest_batch(mlp, small, most=best - 1) == best - 1
     assert largest_batch(mlp, small, start=3) == largest_batch(mlp, small, start=5 * best) == best
+
+
+def test_no_batch_fits_a_model_that_does_not_train_on_one_sample() -> None:
+    def with_batch_norm(batch: int) -> Graph:
+        if batch == 1:
+            raise InvalidRequest("batch norm of one value")
+        return mlp(batch)
+
+    tiny = device("p600")  # 2 GB, of which CUDA's context takes most
+    assert not fits_memory(mlp(2, layers=64), tiny)
+    assert largest_batch(lambda batch: mlp(batch, layers=64), tiny, start=8) == 0
+    assert largest_batch(with_batch_norm, replace(tiny, sheet=device("t4").sheet), start=8) > 8
+
+    def too_large(batch: int) -> Graph:
+        return with_batch_norm(batch) if batch == 1 else mlp(batch, layers=64)
+
+    assert largest_batch(too_large, tiny, start=8) == 0
 
 
 def test_a_step_fits_as_estimated_in_full() -> None:

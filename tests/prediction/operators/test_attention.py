@@ -96,6 +96,18 @@ def test_a_window_leaves_its_keys_and_a_block() -> None:
     assert times[1] / times[0] == pytest.approx(256 / 4096)
 
 
+def test_the_first_causal_blocks_have_fewer_keys_than_their_window() -> None:
+    """With 256 of 1,024 keys, blocks of 128 queries iterate over 128, 256, then six times 384 of them."""
+    device = plain_device(flop_per_second=1.0, bytes_per_second=1e30)
+    whole = replace(full(1, 1024, 1, 32), dtype="float16")
+    dims = {**whole.dims, "causal": 1}
+    windowed = [replace(whole, dims={**dims, "window": size}) for size in (256, 896, 1023)]
+    times = attention_seconds(table([whole, *windowed]), device, COMMON, IDEAL)
+    assert times[1] / times[0] == pytest.approx((128 + 256 + 6 * 384) / 8 / 1024)
+    # From 1,024 - 128 on only the corner of the last block is beyond the window: as without one
+    assert times[2] == pytest.approx(times[3]) == pytest.approx(times[0] * (1024 + 128) / 2 / 1024)
+
+
 def test_backward_does_five_products_for_two() -> None:
     device = plain_device(flop_per_second=1.0, bytes_per_second=1e30)
     forward = replace(full(1, 128, 1, 4), dtype="float16")

@@ -26,6 +26,10 @@ from foretrain.serving.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+JOBS = f"{EXAMPLES / 'training_jobs.csv'} --cluster {EXAMPLES / 'cluster.yaml'}"
+"""Jobs of models whose times are predicted."""
+
 
 def _run(words: str, home: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "FORETRAIN_HOME": str(home)}
@@ -43,6 +47,7 @@ def _run(words: str, home: Path) -> subprocess.CompletedProcess[str]:
         "trace gpt2 --batch 4",
         "guide resnet18 --on a100-sxm-40gb",
         "models",
+        pytest.param(f"schedule {JOBS} --policy greedy --draws 2", id="schedule"),
     ],
 )
 def test_a_command_answers_without_torch_as_with_it(words: str, tmp_path: Path) -> None:
@@ -52,6 +57,21 @@ def test_a_command_answers_without_torch_as_with_it(words: str, tmp_path: Path) 
     command = [sys.executable, "-m", "foretrain", *asked.split()]
     usual = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(without.stdout) == json.loads(usual.stdout)
+
+
+def test_jobs_are_simulated_without_torch_as_with_it(tmp_path: Path) -> None:
+    asked = f"simulate {JOBS} --policy greedy,edf --json"
+    without = _run(asked, tmp_path)
+    assert without.returncode == 0, without.stderr
+    command = [sys.executable, "-m", "foretrain", *asked.split()]
+    usual = subprocess.run(command, capture_output=True, text=True, check=True)
+    one, other = (json.loads(each.stdout, object_hook=_without_clocks) for each in (without, usual))
+    assert one == other
+
+
+def _without_clocks(plain: dict[str, object]) -> dict[str, object]:
+    """The answer but for the time that decisions take."""
+    return {name: value for name, value in plain.items() if name != "decision_seconds"}
 
 
 TEXT = {"num_attention_heads": 8, "num_hidden_layers": 12}

@@ -12,10 +12,9 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec, with_options
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 
 def works(traced: Graph, kind: Kind) -> list[Work]:
@@ -170,3 +169,16 @@ def test_a_batch_norm_with_statistics_it_has_is_still_launched_by_a_library() ->
     listing = listing_of(frozen)
     named = np.array(["batch_norm" in op.name for op in listing.ops])
     assert in_library(listing)[named].all()
+
+
+def test_a_bag_of_embeddings_reads_a_row_for_each_id() -> None:
+    """Three ids in each of 4 bags, rows of 8: 12 rows are read, 4 written; the gradient is as the table."""
+    with torch.device("meta"):
+        bag = torch.nn.EmbeddingBag(100, 8, mode="sum")
+        ids = torch.randint(100, (4, 3))
+    traced = trace(Example(bag, (ids,), torch.sum, samples=4), ResolvedOptions(optimizer=None))
+    forward, backward = works(traced, Kind.EMBEDDING)
+    assert (forward.read_bytes, forward.write_bytes) == (12 * 8 * 4 + 12 * 8, 4 * 8 * 4)
+    assert (backward.read_bytes, backward.write_bytes) == (12 * 8 * 4 + 12 * 8, 100 * 8 * 4 + 12 * 8 * 4)
+    assert forward.dims["tokens"] == backward.dims["tokens"] == 12
+    assert unknown_names(operators(traced)) == ()

@@ -33,7 +33,7 @@ def test_a_training_step_runs_on_the_meta_device(name: str) -> None:
     assert loss.shape == ()
     assert example.samples == entry.batch.default
     without_gradient = [key for key, weight in example.module.named_parameters() if weight.grad is None]
-    assert without_gradient == []
+    assert without_gradient == (["sound_positions"] if entry.family == "whisper" else [])
     if entry.parameters is not None:
         assert parameter_count(example) == pytest.approx(
             entry.parameters, rel=entry.parameters_tolerance, abs=0

@@ -16,9 +16,10 @@ from typing import Any
 
 from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError
+from foretrain.prediction.kept import keep_result, read_result
 from foretrain.prediction.memory.estimate import MemoryEstimate, estimate_memory, fits_memory
 from foretrain.prediction.scenario import Evaluation, FullestDevice, StepConfiguration, fullest_device
-from foretrain.prediction.search.search import search
+from foretrain.prediction.search.search import kept_beside, search
 from foretrain.prediction.strategies.strategy import DATA_PARALLEL, SHARDED, layout_of
 from foretrain.workloads.executed import OPTIMIZER, is_offloaded
 
@@ -57,10 +58,24 @@ def options_of(change: str, device: str) -> dict[str, str]:
     return options
 
 
-def remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
-    """What would make a step fit that does not, or how far each change gets; empty if it fits already."""
+def find_remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
+    """What would make a step fit that does not, or how far each change gets; empty if it fits already.
+
+    They are kept on disk, since most of them are simulated and some are searched.
+    """
     if now.memory.fits:
         return ()
+    file = kept_beside("remedies", now.context, now.configuration, largest_batch)
+    if file is not None:
+        with suppress(TypeError):  # what is kept cannot be read
+            return tuple(MemoryRemedy(*each) for each in read_result(file))
+    computed = _try_remedies(now, largest_batch)
+    if file is not None:
+        keep_result(file, [(each.change, each.bytes, each.fits) for each in computed])
+    return computed
+
+
+def _try_remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
     fitting = [*_remedies(now, largest_batch)]
     if not any(each.fits and not _needs_more_devices(each) for each in fitting):
         fitting += _smallest_combinations(now, (*_memory_changes(now),))

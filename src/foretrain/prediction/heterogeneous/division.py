@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import islice, repeat
 
-from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, longest
 from foretrain.facts.devices import Device
 from foretrain.facts.hardware import Hardware
@@ -41,11 +40,11 @@ from foretrain.prediction.scenario import (
     model_flop,
     peak_of,
 )
-from foretrain.prediction.step.parallel import StepEnvironment, parallel_step
+from foretrain.prediction.step.parallel import StepEnvironment, predict_step
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import DATA_PARALLEL, layout_of
 from foretrain.workloads.executed import ExecutedGraph
-from foretrain.workloads.workload import Workload, executed_graph_at
+from foretrain.workloads.workload import Workload, executed_graph_at, smallest_batch
 
 _RATIO = 4
 """Ratio of the batch sizes that are predicted first."""
@@ -139,14 +138,10 @@ class GlobalBatch:
 
     @cached_property
     def min_batch(self) -> int:
-        """Samples that every device gets at least: 2 where a model cannot train on one (batch norm)."""
+        """Samples that every device gets at least."""
         if self.requested_min_batch is not None:
             return self.requested_min_batch
-        try:
-            self._executed(1)
-        except InvalidRequest:
-            return 2
-        return 1
+        return smallest_batch(self.workload)
 
     @cached_property
     def _executed(self) -> Callable[[int], ExecutedGraph]:
@@ -160,7 +155,9 @@ class GlobalBatch:
             options = MemoryOptions(data_parallel=replicas, communicator_bytes=communicators)
             if fits_memory(self._executed(self.samples).graph, device, options):
                 return self.samples
-            return largest_batch(lambda batch: self._executed(batch).graph, device, options, self.samples)
+            return largest_batch(
+                lambda batch: self._executed(batch).graph, device, options, self.samples, self.min_batch
+            )
 
         return largest
 
@@ -245,7 +242,7 @@ class GlobalBatch:
         context = StepContext(self.workload, group, environment, self.input, self.jitter)
         configuration = StepConfiguration(layout_of(DATA_PARALLEL, devices, network.devices_per_node), batch)
         executed = self._executed(batch)
-        step = parallel_step(executed, configuration.layout, 1, environment)
+        step = predict_step(executed, configuration.layout, 1, environment)
         return evaluation_of(context, configuration, executed, step)
 
     @cached_property

@@ -576,7 +576,14 @@ def largest_batch(
 
     def fits(batch: int) -> bool:
         if batch not in remembered:
-            steps = _first_steps(graph_at(batch), device, options or MemoryOptions(), memory_calibration())
+            try:
+                graph = graph_at(batch)
+            except InvalidRequest:  # batch norm of one value: such a model does not train on one sample
+                if batch > 1:
+                    raise
+                remembered[batch] = False
+                return False
+            steps = _first_steps(graph, device, options or MemoryOptions(), memory_calibration())
             if steps.has_ample_room():
                 expected.add(batch)
             remembered[batch] = batch in expected or steps.fits()

@@ -5,11 +5,12 @@
     tensor rate = | share · full-rate peak , 0.95 · peak |   (close to the lower of the two)
 
 A block holds 128 queries and iterates over the keys: all of them or, with a causal mask, half on average and
-the whole block on the diagonal, or those of a window. Queries of heads that share keys are packed into
-blocks. `depth` is the number of keys of the busiest SM: waves of blocks times their mean length, but at least
-the longest block, which is split if it is long. Heads are padded to multiples of 32. `lanes` is the
-arithmetic of one score outside of tensor cores (exponential, maximum, scale), which makes narrow heads slower
-on GPUs with many tensor cores per FP32 lane. The forward pass has two products, the backward pass five.
+the whole block on the diagonal, or those of a window (`_mean_keys`). Queries of heads that share keys are
+packed into blocks. `depth` is the number of keys of the busiest SM: waves of blocks times their mean length,
+but at least the longest block, which is split if it is long. Heads are padded to multiples of 32. `lanes` is
+the arithmetic of one score outside of tensor cores (exponential, maximum, scale), which makes narrow heads
+slower on GPUs with many tensor cores per FP32 lane. The forward pass has two products, the backward pass
+five.
 
 The share of peak depends on the **generation** of the kernel and on the compute capability, not on the board:
 an A100 of 40 GB runs the kernels of one of 80 GB. Boards that accumulate in FP32 at half rate (GeForce) feed
@@ -118,16 +119,29 @@ def _depth(works: WorkTable, sms: float, known: AttentionConstants, kernel: Atte
     """Keys that the busiest SM iterates over."""
     queries, keys = works.dim("queries"), works.dim("keys")
     blocks = works.dim("batch") * np.maximum(works.dim("heads") * queries / ROWS, works.dim("kv_heads"))
-    mean_keys = np.where(works.dim("causal", 0) > 0, np.minimum(keys, (keys + ROWS) / 2), keys)
     window = works.dim("window", 0)
-    mean_keys = np.where(window > 0, np.minimum(mean_keys, window + ROWS), mean_keys)
-    longest = np.where(window > 0, np.minimum(keys, window + ROWS), keys)
+    span = np.where(window > 0, np.minimum(keys, window + ROWS), keys)
     return np.asarray(
         np.maximum(
-            blocks / sms * (mean_keys + kernel.k_start),
-            np.minimum(longest, known.least_split) + kernel.k_start,
+            blocks / sms * (_mean_keys(works) + kernel.k_start),
+            np.minimum(span, known.least_split) + kernel.k_start,
         )
     )
+
+
+def _mean_keys(works: WorkTable) -> Floats:
+    """Keys that a block iterates over, on average: all n, or (n + 128) / 2 if causal. A window leaves
+    w + 128, of which the first causal blocks have fewer:
+
+        mean over blocks b of min(128 b, w + 128) = (w + 128) (1 - w / 2n)
+
+    That is (n + 128) / 2 where only the first key of the last block is beyond the window.
+    """
+    keys, window = works.dim("keys"), works.dim("window", 0)
+    is_causal = works.dim("causal", 0) > 0
+    whole = np.where(is_causal, np.minimum(keys, (keys + ROWS) / 2), keys)
+    inside = (window + ROWS) * np.where(is_causal, 1 - window / (2 * keys), 1.0)
+    return np.asarray(np.where((window > 0) & (window + ROWS < keys), inside, whole))
 
 
 def _pad(width: Floats) -> Floats:

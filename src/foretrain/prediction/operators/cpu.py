@@ -31,7 +31,7 @@ from foretrain.facts.devices import Device
 from foretrain.facts.user_data import read_kept, user_data_dir, write_atomically
 from foretrain.persisted import read_json_object, restore
 from foretrain.prediction.operators.pricing import Confidence, Floats, Knowledge, OperatorModel, WorkTable
-from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work
+from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Work, keys_per_query
 
 Terms = dict[str, Floats]
 
@@ -219,8 +219,12 @@ def _convolution(works: WorkTable, cache_bytes: float) -> Terms:
 
 
 def _attention(works: WorkTable, cache_bytes: float) -> Terms:
-    """PyTorch's CPU kernels compute nearly all scores of a causal mask."""
-    computed = works.flop * np.where(works.dim("causal", 0) > 0, 2.0, 1.0)
+    """PyTorch's CPU kernels compute nearly all scores of a causal mask or a window."""
+    of_all = [
+        dims["keys"] / keys_per_query(dims["keys"], dims.get("causal", 0) > 0, dims.get("window", 0))
+        for dims in (work.dims for work in works.works)
+    ]
+    computed = works.flop * np.array(of_all)
     scores = works.dim("batch") * works.dim("heads") * works.dim("queries") * works.dim("keys")
     return {"FLOP": computed, "score": scores, "head": works.dim("batch") * works.dim("heads"),
             **_moving(works, cache_bytes)}  # fmt: skip

@@ -148,7 +148,7 @@ def _family(layout: Layout) -> str:
 def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
     """The fastest layouts for a global batch; `Infeasible` if none fits."""
     with garbage_collection_off(), phase(f"searching layouts of {context.hardware.devices} devices"):
-        file = _kept_file(context, global_batch)
+        file = kept_beside("searches", context, global_batch)
         kept = None if file is None else _restore(context, read_result(file))
         if kept is not None:
             return kept
@@ -167,13 +167,13 @@ def search(context: StepContext, global_batch: int) -> Ranking | Infeasible:
 # Keep: a later search for the same evaluates only the best layout.
 
 
-def _kept_file(context: StepContext, global_batch: int) -> Path | None:
-    """Where a search is kept; None where what it depends on cannot be written down."""
+def kept_beside(kind: str, context: StepContext, *asked: object) -> Path | None:
+    """Where a result of a context is kept; None where what it depends on cannot be written down."""
     content = step_content(context.workload, context.environment.model)
     if content is None:
         return None
     at = (context.hardware, context.environment, context.input, context.jitter)
-    return kept_file("searches", content, *at, global_batch)
+    return kept_file(kind, content, *at, *asked)
 
 
 def step_content(workload: Workload, model: CostModel) -> tuple[object, ...] | None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from foretrain.measuring.watching.outlook import RunOutlook
     from foretrain.measuring.watching.watch import Live
     from foretrain.planning.frontier import Frontier
+    from foretrain.planning.size import SizeAnswer
     from foretrain.serving.requests import Request
     from foretrain.serving.requests.measuring import CampaignRequest, MeasureRequest
 
@@ -137,7 +138,7 @@ class PredictOutput(FitOutput):
         if self.timeline is not None:
             from foretrain.encoding import to_json
             from foretrain.facts.user_data import write_output
-            from foretrain.prediction.chrome_trace import chrome_trace
+            from foretrain.prediction.timeline import chrome_trace
 
             title = f"{answer.workload.source.name} on {answer.cluster.name}, {answer.strategy}"
             stages = len({stream.device for stream in answer.timeline.streams})
@@ -229,6 +230,42 @@ class PlanOutput(Output):
 
         meets = not isinstance(answer, Infeasible) and answer.meets_limits
         return EXIT_INFEASIBLE if self.check and not meets else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeOutput(Output):
+    """Of `size`."""
+
+    config: Path | None = option(
+        FILE,
+        "Write the Hugging Face configuration of the chosen model (.json), for plan hf:FILE.",
+        panel=OUTPUT,
+    )
+    plot: Path | None = plot_option("the loss against the number of parameters")
+
+    def check_files(self) -> None:
+        """The configuration too."""
+        from foretrain.errors import InvalidRequest
+        from foretrain.facts.user_data import check_file
+
+        check_file("--config", self.config)
+        if self.config is not None and self.config.suffix != ".json":
+            raise InvalidRequest(f"--config {self.config}: end the name in .json")
+        super().check_files()
+
+    def write_files(self, answer: SizeAnswer, command: str) -> Iterator[str]:
+        """The configuration too."""
+        if self.config is not None:
+            import shlex
+
+            from foretrain.encoding import to_json
+            from foretrain.facts.user_data import write_output
+
+            write_output("--config", self.config, to_json(answer.config))
+            name = shlex.quote(f"hf:{self.config}")
+            plan = f"foretrain plan {name} --tokens {answer.run.tokens:.0f} --master-weights"
+            yield f"Configuration: {self.config}; plan it with: {plan}"
+        yield from super().write_files(answer, command)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,6 +389,7 @@ OUTPUTS: Mapping[str, type[Output]] = {
     "predict": PredictOutput,
     "fit": FitOutput,
     "plan": PlanOutput,
+    "size": SizeOutput,
     "guide": GuideOutput,
     "learn": LearnOutput,
     "profile": ProfileOutput,

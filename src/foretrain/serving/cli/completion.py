@@ -61,6 +61,12 @@ def _hardware(incomplete: str) -> Iterable[str]:
     return [*_devices(), *(f"{provider}:" for provider in _providers())]
 
 
+def _laws() -> Iterable[str]:
+    from foretrain.convergence.scaling_laws import laws
+
+    return laws()
+
+
 def _links() -> Iterable[str]:
     from foretrain.facts.links import links, topologies
 
@@ -123,6 +129,7 @@ COMPLETERS: Mapping[str, Completer] = {
     "device": _completer(_devices),
     "hardware": _completer_by(_hardware),
     "instance": _completer(_instances),
+    "law": _completer(_laws),
     "link": _completer(_links),
     "model": _completer(_models),
     "network": _completer(_networks),

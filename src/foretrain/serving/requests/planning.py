@@ -1,4 +1,4 @@
-"""The requests of plan, guide, scaling and rent-or-buy."""
+"""The requests of plan, size, guide, scaling and rent-or-buy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ from foretrain.panels import (
     PRIOR,
     STEP,
 )
-from foretrain.planning.options import Limits, MachineOptions, OwningOptions, RentOrBuyOptions
+from foretrain.planning.options import (
+    Limits,
+    MachineOptions,
+    OwningOptions,
+    RentOrBuyOptions,
+    SizeOptions,
+)
 from foretrain.prediction.options import (
     HARDWARE,
     InputOptions,
@@ -36,6 +42,8 @@ from foretrain.workloads.options import (
     PRECISIONS,
     ConfigOption,
     ModelOption,
+    SequenceOption,
+    StepOptions,
     TrainingOptions,
 )
 
@@ -82,6 +90,24 @@ class PlanRequest(
         "Also search tensor, pipeline and other model-parallel layouts on the Pareto front (seconds each).",
         default=False,
         panel=PARALLELISM,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeRequest(Request, Limits, SizeOptions, MachineOptions, SequenceOption, StepOptions, RunningOptions):
+    """Which size of model to train on how many tokens."""
+
+    COMMON = "budget deadline gpu cloud max_gpus spot law params precision compile seq_len plot json"
+    DETAILS = (
+        "Compares models of the Llama family. Each is priced on all offers, as plan does it, and trained on "
+        "as many tokens as money and time allow; its loss follows from a published scaling law. Shows the "
+        "size of the lowest expected loss, its neighbours, and what other laws prefer."
+    )
+    EXAMPLES = (
+        "foretrain size --budget 1000usd --deadline 3d",
+        "foretrain size --budget 200usd --gpu h100,a100 --cloud lambda,runpod --plot loss.svg",
+        "foretrain size --deadline 7d --max-gpus 8 --gpu rtx4090 --law hoffmann-2022 --json",
+        "foretrain size --params 7B --budget 50k$ --deadline 30d --config config.json",
     )
 
 

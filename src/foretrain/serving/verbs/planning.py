@@ -1,4 +1,4 @@
-"""What to rent or buy: plan, guide, scaling from a few timings, rent or buy."""
+"""What to rent or buy: plan, size, guide, scaling from a few timings, rent or buy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from foretrain.serving.requests.planning import (
     PlanRequest,
     RentOrBuyRequest,
     ScalingRequest,
+    SizeRequest,
 )
-from foretrain.workloads.options import TrainingOptions
+from foretrain.workloads.options import TrainingOptions, WorkloadRequest
 
 if TYPE_CHECKING:
     from foretrain.answers import Infeasible
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from foretrain.planning.frontier import Frontier
     from foretrain.planning.guide.guide import Guide
     from foretrain.planning.rent_or_buy import RentOrBuy
+    from foretrain.planning.size import SizeAnswer
     from foretrain.workloads.readers import ModelSource
 
 from foretrain.progress import Progress, no_progress
@@ -68,6 +70,29 @@ def plan(
         workload=workload(request, source, batch=None),  # last: reading a model takes longest
     )
     return with_configuration(core(problem, progress), request)
+
+
+def size(request: SizeRequest, progress: Progress = no_progress) -> SizeAnswer | Infeasible:
+    """Find the model size and the number of tokens of the lowest expected loss within money and time.
+
+    >>> answer = ft.size(budget="20usd", deadline="12h", gpu="a10g", cloud="aws", max_gpus=1)
+    >>> answer.run.shape.parameters < 1e9 < answer.run.tokens
+    True
+    """
+    from foretrain.planning.machines import MachinesRequest
+    from foretrain.planning.size import SizeProblem
+    from foretrain.planning.size import size as core
+
+    problem = SizeProblem(
+        limits=part(Limits, request),
+        training=part(WorkloadRequest, request, model=""),
+        machines=part(MachinesRequest, request, region=region_names(request.region)),
+        options=part(JobOptions, request, region=None),
+        law=request.law,
+        params=request.params,
+        vocabulary=request.vocabulary,
+    )
+    return core(problem, progress)
 
 
 def plan_strategies(names: tuple[str, ...]) -> tuple[str, ...]:

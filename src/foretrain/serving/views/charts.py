@@ -471,7 +471,7 @@ def residuals_chart(answer: LearnAnswer) -> Chart:
         residuals = ChartLine("ratio", measured, ratios, PALETTE[0], is_line=False, mark=dots)
         band = ChartLine("80 % interval", [x.low, x.high], [1.0, 1.0], MUTED, low=[low, low],
                          high=[high, high], mark={"strokeWidth": 1})  # fmt: skip
-        up = _tight([*residuals.values, *band.values], "predicted / measured, band: 80 % interval")
+        up = tight_axis([*residuals.values, *band.values], "predicted / measured, band: 80 % interval")
         right = line_layers([band, residuals], x, up, has_legend=False)
         panels = [{"width": size, "height": _HEIGHT, "layer": layers} for layers in (left, right)]
         return figure(title, description, {"vconcat" if is_narrow else "hconcat": panels})
@@ -494,7 +494,7 @@ def fan_chart(answer: Convergence) -> Chart:
         across = [*log.steps, *fan.steps]
         x = axis_over(across, answer.unit, ChartQuantity.NUMBER, width, margin=0.0)
         values = [goal, *(value for line in lines for value in line.values)]
-        y = _tight(values, metric)
+        y = tight_axis(values, metric)
         extra = [rule(goal, y, WARNING)]
         if steps.p50 <= answer.final_step:
             right = min(steps.p90, answer.final_step)
@@ -523,7 +523,7 @@ def fan_chart(answer: Convergence) -> Chart:
     return Chart(f"{metric}: log, then p10 and p90", description, answer.unit, metric, series, spec=spec)
 
 
-def _tight(values: Sequence[float], title: str) -> ChartAxis:
+def tight_axis(values: Sequence[float], title: str) -> ChartAxis:
     """A vertical axis that begins where its values do: what stays near 1 has no need of 0."""
     held = [value for value in values if math.isfinite(value)]
     room = 0.05 * (max(held) - min(held) or 1.0)

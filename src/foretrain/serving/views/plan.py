@@ -92,7 +92,7 @@ def _answer(frontier: Frontier) -> Iterator[Block]:
     limits = kept_limits(frontier, plan)
     if limits:
         yield Sentence(limits, indent=1)
-    yield Sentence(_configuration(plan), indent=1)
+    yield Sentence(configuration_of(plan), indent=1)
 
 
 def why_this(frontier: Frontier) -> str:
@@ -122,7 +122,8 @@ def old_prices(frontier: Frontier, today: date | None = None) -> Iterator[str]:
         yield f"Prices are as of {as_of}, {_OLD_DAYS} days ago or more: {newer}."
 
 
-def _configuration(plan: Plan) -> str:
+def configuration_of(plan: Plan) -> str:
+    """How the plan runs: strategy, precision, batch, step, memory."""
     from foretrain.jobs.batch_limits import capacity_bytes
 
     how = plan.configuration

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, versions
 from foretrain.workloads.zoo import BuildOptions, EqualBlocks, build, zoo
-from foretrain.workloads.zoo.shapes import ModelShape, shape_of
+from foretrain.workloads.zoo.shapes import LAYERS, ModelShape, shape_of
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
@@ -65,7 +65,7 @@ class ZooModel(ModelSource):
     runs_user_code: bool = field(default=False, init=False)
 
     def fingerprint(self) -> str:
-        return _zoo_fingerprint(self.entry, self.layers)
+        return zoo_fingerprint(self.entry, self.layers)
 
     @property
     def blocks(self) -> EqualBlocks | None:
@@ -79,10 +79,12 @@ class ZooModel(ModelSource):
         sizes = zoo()[self.entry].sizes(options)
         return replace(options, seq_len=sizes.seq_len or None, image_size=sizes.image_size or None)
 
-    def shape(self, options: BuildOptions) -> ModelShape:
+    def shape(self, options: BuildOptions) -> ModelShape | None:
         entry = zoo()[self.entry]
         shape = shape_of(entry, entry.sizes(options))
-        return shape if self.layers is None else shape.with_layers(self.layers)
+        if self.layers is None:
+            return shape
+        return shape.with_layers(self.layers) if LAYERS in shape.sizes else None
 
     def example(self, options: BuildOptions) -> Example:
         import torch
@@ -92,7 +94,7 @@ class ZooModel(ModelSource):
 
 
 @cache
-def _zoo_fingerprint(entry: str, layers: int | None) -> str:
+def zoo_fingerprint(entry: str, layers: int | None) -> str:
     """The zoo is part of the package: its files are read once per process, however many graphs are asked."""
     texts = {
         file.name: file.read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +90,7 @@ def versions(*distributions: str) -> dict[str, str]:
     return {f"version of {name}": _version(name) for name in distributions}
 
 
+@cache
 def _version(distribution: str) -> str:
     try:
         return metadata.version(distribution)

@@ -21,7 +21,7 @@ from foretrain.errors import InvalidData, InvalidRequest, UnknownName
 from foretrain.workloads.example import Example
 from foretrain.workloads.readers import huggingface_batches as batches
 from foretrain.workloads.readers._base import module_on_meta, refuse_size
-from foretrain.workloads.tracing.fused import selective_scan
+from foretrain.workloads.tracing.fused import attend_in_window, selective_scan
 from foretrain.workloads.tracing.values import KnownValues, tensors_in
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
@@ -271,7 +271,9 @@ def build(name: str, entries: Mapping[str, Any], task: HuggingFaceTask, options:
         model: torch.nn.Module = auto.from_config(config, attn_implementation=kind, dtype=torch.float32)
         return model
 
-    model = _create(name, create, options.attention)
+    has_window = bool(getattr(config.get_text_config(), "sliding_window", None))
+    kernel = _FUSED if options.attention == "flash" and has_window else options.attention
+    model = _create(name, create, kernel)
     batch = _batch(name, task, model, options)
     first = next(tensor for tensor in tensors_in(list(batch.values())))
     tokens = sum(value.numel() for key, value in batch.items() if _counts(task, key, value))
@@ -342,15 +344,23 @@ _FUSED = "foretrain_fused"
 
 
 def _fused_attention(
-    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *_: Any,
+    sliding_window: int | None = None,
+    **__: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Fused attention of a model that PyTorch's lacks: sinks or capped scores, by a kernel of its own.
-
-    Such a kernel does the work of a usual one; a window that it skips beyond is not taken into account.
-    """
-    attended = functional.scaled_dot_product_attention(
-        query, key, value, is_causal=getattr(module, "is_causal", True), enable_gqa=True
-    )
+    """Fused attention of a model that PyTorch's lacks: sinks, capped scores or a window, by a kernel of its
+    own, which does the work of a usual one within the window."""
+    is_causal = getattr(module, "is_causal", True)
+    if sliding_window:
+        attended = attend_in_window(query, key, value, sliding_window, is_causal=is_causal, enable_gqa=True)
+    else:
+        attended = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=is_causal, enable_gqa=True
+        )
     return attended.transpose(1, 2).contiguous(), None
 
 

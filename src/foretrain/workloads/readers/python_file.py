@@ -178,7 +178,12 @@ def _outside_code(name: str) -> Any:
             yield
     except (InvalidRequest, UnknownName, KeyboardInterrupt, MemoryError):
         raise
-    except (Exception, SystemExit) as error:
+    except SystemExit as error:
+        raise InvalidRequest(
+            f"{name} ended itself (sys.exit: {error.code}): a model file is loaded without arguments, so "
+            "give its arguments defaults, or read them below `if __name__ == '__main__':`"
+        ) from error
+    except Exception as error:
         raise InvalidRequest(f"{name} failed: {type(error).__name__}: {error}") from error
 
 

@@ -228,12 +228,20 @@ def made_by(architecture: str) -> str:
 
 @cache
 def _digest(of_transformers: bool) -> str:
+    text = b"".join(file.read_bytes() for file in list_sources(of_transformers))
+    return hashlib.blake2b(text + library_version(of_transformers).encode(), digest_size=8).hexdigest()
+
+
+def list_sources(of_transformers: bool) -> list[Path]:
+    """The files of this package that the recordings of zoo or transformers depend on."""
     here = Path(str(resources.files("foretrain.workloads")))
     patterns = (*_MADE_BY[:-1], *_BUILT_BY_TRANSFORMERS) if of_transformers else _MADE_BY
-    files = sorted(file for pattern in patterns for file in here.glob(pattern) if file.name not in _NOT_BUILT)
-    version = metadata.version("transformers") if of_transformers and has_package("transformers") else ""
-    text = b"".join(file.read_bytes() for file in files) + version.encode()
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
+    return sorted(file for pattern in patterns for file in here.glob(pattern) if file.name not in _NOT_BUILT)
+
+
+def library_version(of_transformers: bool) -> str:
+    """The version of transformers, for what it builds."""
+    return metadata.version("transformers") if of_transformers and has_package("transformers") else ""
 
 
 def can_trace(architecture: str) -> bool:

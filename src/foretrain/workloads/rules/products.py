@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from foretrain.workloads.graph import Phase, Spec
-from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind, Work
+from foretrain.workloads.ops import ATTENTION_GENERATIONS, Direction, Kind, Work, keys_per_query
 from foretrain.workloads.rules.site import Rule, Site
 
 _SCAN_FLOP_PER_STATE = 7
@@ -209,6 +209,10 @@ def _attention_dims(site: Site, first: int) -> dict[str, int]:
     chosen = (
         {"generation": ATTENTION_GENERATIONS.index(algorithm)} if algorithm in ATTENTION_GENERATIONS else {}
     )
+    side = site.settings.get("window", 0)
+    window = side if site.settings["causal"] else 2 * side - 1
+    if 0 < window < key[-2]:
+        chosen["window"] = window
     return {
         "batch": batch,
         "heads": heads,
@@ -225,7 +229,8 @@ def _attention_dims(site: Site, first: int) -> dict[str, int]:
 
 
 def _attention(site: Site) -> tuple[Work, ...]:
-    """Two products over the score matrix: 2 · b · h · q · k · (head + value head), half of it if causal."""
+    """Two products over the score matrix: 2 · b · h · q · k · (head + value head), of which a causal mask
+    leaves half and a window its pairs."""
     return (_attention_work(site, _attention_dims(site, 0), products=2.0),)
 
 
@@ -235,9 +240,9 @@ def _attention_backward(site: Site) -> tuple[Work, ...]:
 
 
 def _attention_work(site: Site, dims: dict[str, int], products: float) -> Work:
-    scores = float(dims["batch"] * dims["heads"] * dims["queries"] * dims["keys"])
-    share = 0.5 if dims["causal"] else 1.0
-    flop = products * scores * (dims["head"] + dims["value_head"]) * share
+    keys = keys_per_query(dims["keys"], bool(dims["causal"]), dims.get("window", 0))
+    scores = float(dims["batch"] * dims["heads"] * dims["queries"]) * keys
+    flop = products * scores * (dims["head"] + dims["value_head"])
     return Work(Kind.ATTENTION, site.direction, dims, site.dtype, flop, site.read_bytes, site.write_bytes)
 
 

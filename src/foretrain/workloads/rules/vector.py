@@ -206,6 +206,35 @@ def _embedding_backward(site: Site) -> tuple[Work, ...]:
     return (work,)
 
 
+def _embedding_bag(site: Site) -> tuple[Work, ...]:
+    """Reads a row for every id, writes their sum for every bag."""
+    table, indices, bags = site.input(0), site.input(1), site.output()
+    dims = {"rows": table.shape[0], "width": table.shape[-1], "tokens": indices.elements}
+    read = indices.elements * table.shape[-1] * (table.bytes // max(1, table.elements)) + indices.bytes
+    flop = float(indices.elements * table.shape[-1])
+    return (Work(Kind.EMBEDDING, site.direction, dims, table.dtype, flop, read, bags.bytes),)
+
+
+def _embedding_bag_backward(site: Site) -> tuple[Work, ...]:
+    """Zeroes the whole gradient of the table, then adds the gradient of a bag to the row of each id."""
+    grad, indices, table = site.input(0), site.input(1), site.output()
+    width = table.shape[-1]
+    dims = {"rows": table.shape[0], "width": width, "tokens": indices.elements}
+    added = indices.elements * width * (grad.bytes // max(1, grad.elements))
+    return (
+        Work(
+            Kind.EMBEDDING,
+            Direction.BACKWARD,
+            dims,
+            grad.dtype,
+            float(indices.elements * width),
+            added + indices.bytes,
+            table.bytes + added,
+            kernels=2,
+        ),
+    )
+
+
 def _rows(site: Site, widest: Spec) -> dict[str, int]:
     """How many rows are reduced, and how long each is."""
     results = [spec.elements for spec in site.outputs if spec is not None]
@@ -387,4 +416,6 @@ RULES: Mapping[str, Rule] = {
     "torchvision._roi_align_backward": _region_align,
     "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_backward,
+    "aten._embedding_bag": _embedding_bag,
+    "aten._embedding_bag_backward": _embedding_bag_backward,
 }

@@ -33,11 +33,11 @@ _OPERANDS = 8
 _library = torch.library.Library("foretrain", "DEF")
 _library.define(
     "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, str algorithm,"
-    " float dropout) -> (Tensor, Tensor)"
+    " float dropout, int window=0) -> (Tensor, Tensor)"
 )
 _library.define(
     "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp,"
-    " Tensor? mask, bool causal, str algorithm, float dropout) -> (Tensor, Tensor, Tensor)"
+    " Tensor? mask, bool causal, str algorithm, float dropout, int window=0) -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
     "rnn(Tensor input, Tensor[] weights, str mode, int hidden, int layers, bool bidirectional,"
@@ -68,6 +68,7 @@ def _attention(
     causal: bool,
     algorithm: str,
     dropout: float,
+    window: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out = _tokens_before_heads(query, value.shape[-1])
     return out, query.new_empty(query.shape[:-1], dtype=torch.float32)
@@ -151,11 +152,14 @@ def _attention_values(
     causal: bool,
     algorithm: str,
     dropout: float,
+    window: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """The same with values, for steps that are run."""
     out, statistics = _attention(query, key, value, mask, causal, algorithm, dropout)
     with torch._C.DisableTorchFunction():
         grouped = query.shape[1] != key.shape[1]
+        if window:
+            mask, causal = window_mask(query, key, window, causal), False
         attended = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, mask, dropout, causal, enable_gqa=grouped
         )
@@ -199,13 +203,11 @@ class _Attention(torch.autograd.Function):
         key: torch.Tensor,
         value: torch.Tensor,
         mask: torch.Tensor | None,
-        causal: bool,
-        algorithm: str,
-        dropout: float,
+        *choices: Any,
     ) -> torch.Tensor:
-        out, logsumexp = torch.ops.foretrain.attention(query, key, value, mask, causal, algorithm, dropout)
+        out, logsumexp = torch.ops.foretrain.attention(query, key, value, mask, *choices)
         ctx.save_for_backward(query, key, value, out, logsumexp, mask)  # type: ignore[arg-type]
-        ctx.choices = (causal, algorithm, dropout)  # type: ignore[attr-defined]
+        ctx.choices = choices  # type: ignore[attr-defined]
         return out  # type: ignore[no-any-return]
 
     @staticmethod
@@ -214,7 +216,7 @@ class _Attention(torch.autograd.Function):
         gradients = torch.ops.foretrain.attention_backward(
             grads[0], query, key, value, out, logsumexp, mask, *ctx.choices
         )
-        return (*gradients, None, None, None, None)
+        return (*gradients, None, *(None for _ in ctx.choices))
 
 
 class _Rnn(torch.autograd.Function):
@@ -262,9 +264,51 @@ def attention(
     causal: bool,
     algorithm: str,
     dropout: float,
+    window: int = 0,
 ) -> torch.Tensor:
     """One fused attention; the score matrix is never stored, its row statistics are."""
-    return _Attention.apply(query, key, value, mask, causal, algorithm, dropout)  # type: ignore[no-any-return, no-untyped-call]
+    return _Attention.apply(query, key, value, mask, causal, algorithm, dropout, window)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def attend_in_window(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    window: int,
+    dropout_p: float = 0.0,
+    is_causal: bool = True,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`scaled_dot_product_attention` of every query with the last `window` keys, its own among them, and with
+    as many behind it if not causal.
+
+    FlashAttention, cuDNN and PyTorch's memory-efficient kernel take a window and skip what is beyond it;
+    PyTorch's function does not, and takes a mask. When traced it is one such kernel.
+    """
+    tensors = (query, key, value)
+    if torch.overrides.has_torch_function(tensors):
+        attended: Tensor = torch.overrides.handle_torch_function(
+            attend_in_window,
+            tensors,
+            *tensors,
+            window=window,
+            dropout_p=dropout_p,
+            is_causal=is_causal,
+            scale=scale,
+            enable_gqa=enable_gqa,
+        )
+        return attended
+    mask = window_mask(query, key, window, is_causal)
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, mask, dropout_p, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def window_mask(query: Tensor, key: Tensor, window: int, causal: bool) -> Tensor:
+    """Which keys each query sees, (queries, keys)."""
+    ones = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
+    return ones.triu(1 - window).tril(0 if causal else window - 1)
 
 
 def rnn(

@@ -288,8 +288,8 @@ class MasterOptimizer:
     @staticmethod
     def _adding_to(kept: torch.Tensor) -> Callable[[torch.Tensor], None]:
         def add(parameter: torch.Tensor) -> None:
-            assert parameter.grad is not None
-            kept.add_(parameter.grad)
-            parameter.grad = None
+            if parameter.grad is not None:  # undefined for a bias of fused attention, which has no gradient
+                kept.add_(parameter.grad)
+                parameter.grad = None
 
         return add

@@ -78,7 +78,7 @@ class Reality(TorchFunctionMode):
                 self._running.discard(func)
         if name == "dropout":
             return self._dropout(func, *args, **kwargs)
-        if name == "scaled_dot_product_attention":
+        if name in ("scaled_dot_product_attention", "attend_in_window"):
             return self._attend(*args, **kwargs)
         if name in _RECURRENT:
             return self._recur(func, name, args, kwargs)
@@ -151,14 +151,17 @@ class Reality(TorchFunctionMode):
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
+        window: int = 0,
     ) -> torch.Tensor:
         if self._half is not None:
             query, key, value = self._lowered((query, key, value))
         if self._attention == "eager" or query.dim() != 4:  # the fused kernels take four dimensions only
             with self:
+                if window:
+                    attn_mask, is_causal = fused.window_mask(query, key, window, is_causal), False
                 return _eager_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         algorithm = "flash" if self._attention == "flash" or query.dtype in _HALF else "efficient"
-        return fused.attention(query, key, value, attn_mask, is_causal, algorithm, dropout_p)
+        return fused.attention(query, key, value, attn_mask, is_causal, algorithm, dropout_p, window)
 
     def _recur(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) != 9 or not isinstance(args[2], list | tuple):  # packed sequences: as PyTorch runs them

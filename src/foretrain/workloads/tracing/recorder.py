@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Nature, Phase, Role, Spec
 
 LAYOUT = "channels_last"
+WINDOW = "window"
+"""Left out where attention has none."""
 _CONVOLUTION = (
     "stride",
     "padding",
@@ -55,8 +57,8 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "aten.native_batch_norm_backward": ("train", "output_mask", LAYOUT),
     "aten.sum": _ALONG,
     "aten.mean": _ALONG,
-    "foretrain.attention": ("causal", "algorithm", "dropout"),
-    "foretrain.attention_backward": ("causal", "algorithm", "dropout"),
+    "foretrain.attention": ("causal", "algorithm", "dropout", WINDOW),
+    "foretrain.attention_backward": ("causal", "algorithm", "dropout", WINDOW),
     "foretrain.softmax": _ALONG,
     "foretrain.softmax_backward": _ALONG,
     "foretrain.rnn": ("mode", "layers", "bidirectional", "hidden", "batch_first"),
@@ -324,7 +326,8 @@ def _settings(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any
             value = (
                 args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
             )
-            settings[argument.name] = list(value) if isinstance(value, list | tuple) else value
+            if argument.name != WINDOW or value:
+                settings[argument.name] = list(value) if isinstance(value, list | tuple) else value
     if LAYOUT in wanted and any(_is_channels_last(value) for value in args):
         settings[LAYOUT] = True
     return settings

@@ -95,6 +95,9 @@ _PERIODS = {
         "encoder_decoders:transformer": 1,
         "encoder_decoders:t5": 1,
         "encoder_decoders:switch": 2,
+        "speech:whisper": 1,
+        "diffusion:mmdit": 1,
+        "diffusion:flux": 1,
     }.items()
 }
 """Builders of equal blocks, `layers` of them: a switch transformer has experts in every second one."""
@@ -140,7 +143,9 @@ class ZooEntry:
     def blocks(self) -> EqualBlocks | None:
         """The equal blocks of a transformer."""
         period = _PERIODS.get(self.builder)
-        return None if period is None else EqualBlocks(self.config["layers"], period)
+        if period is None:
+            return None
+        return EqualBlocks(self.config["layers"], self.config.get("global_every", period))
 
     def sizes(self, options: BuildOptions) -> Sizes:
         """The options with defaults filled in; one the model cannot take raises `InvalidRequest`."""
@@ -200,7 +205,11 @@ def build(name: str, options: BuildOptions | None = None, layers: int | None = N
 
     `layers`, if given, is another number of equal blocks than that of the entry.
     """
-    entry = zoo()[name]
+    return build_entry(zoo()[name], options, layers)
+
+
+def build_entry(entry: ZooEntry, options: BuildOptions | None = None, layers: int | None = None) -> Example:
+    """The same of an entry that need not be in the catalogue."""
     sizes = entry.sizes(options or BuildOptions())
     config = entry.config if layers is None else {**entry.config, "layers": layers}
     example: Example = _builder(entry)(sizes, **config)

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foretrain.workloads.tracing.fused import attend_in_window, window_mask
 from foretrain.workloads.zoo.catalogue import AttentionKind
 
 Kernel = int | tuple[int, int]
@@ -90,7 +91,9 @@ class Attention(nn.Module):
     attention. `scale` is 1/√(head width) unless given. A `bias` handed to `forward` must hold the causal mask
     itself, if there is to be one. `fused_kernels` scale in the product, mask in the softmax and rotate in one
     pass, as Megatron's do. `input_bias` is whether queries, keys and values have a bias, by default as the
-    output does. `head_norm` makes the norm of each head of queries and keys.
+    output does. `head_norm` makes the norm of each head of queries and keys. With a `window`, a token attends
+    to itself and the `window` - 1 before it. `memory_width` is the width of what another sequence attends to,
+    `key_bias` whether keys have a bias where queries and values do.
     """
 
     def __init__(
@@ -109,9 +112,12 @@ class Attention(nn.Module):
         fused_kernels: bool = False,
         input_bias: bool | None = None,
         head_norm: Callable[[int], nn.Module] | None = None,
+        window: int = 0,
+        memory_width: int | None = None,
+        key_bias: bool = True,
     ) -> None:
         super().__init__()
-        self.kind, self.causal, self.dropout = kind, causal, dropout
+        self.kind, self.causal, self.dropout, self.window = kind, causal, dropout, window
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.head_width = head_width or width // heads
         self.scale = 1 / math.sqrt(self.head_width) if scale is None else scale
@@ -123,8 +129,9 @@ class Attention(nn.Module):
             self.qkv = nn.Linear(width, self.query_width + 2 * self.kv_width, bias=input_bias)
         else:
             self.query = nn.Linear(width, self.query_width, bias=input_bias)
-            self.key = nn.Linear(width, self.kv_width, bias=input_bias)
-            self.value = nn.Linear(width, self.kv_width, bias=input_bias)
+            read = memory_width or width
+            self.key = nn.Linear(read, self.kv_width, bias=input_bias and key_bias)
+            self.value = nn.Linear(read, self.kv_width, bias=input_bias)
         self.query_norm = None if head_norm is None else head_norm(self.head_width)
         self.key_norm = None if head_norm is None else head_norm(self.head_width)
         self.output = nn.Linear(self.query_width, width, bias=linear_bias)
@@ -158,15 +165,20 @@ class Attention(nn.Module):
         return x.view(*x.shape[:-1], -1, self.head_width).transpose(1, 2)
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+        dropout, grouped = self.dropout if self.training else 0.0, self.kv_heads != self.heads
+        if self.window:
+            return attend_in_window(
+                query, key, value, self.window, dropout, self.causal, self.scale, enable_gqa=grouped
+            )
         return functional.scaled_dot_product_attention(
             query,
             key,
             value,
             attn_mask=bias,
-            dropout_p=self.dropout if self.training else 0.0,
+            dropout_p=dropout,
             is_causal=self.causal and bias is None,
             scale=self.scale,
-            enable_gqa=self.kv_heads != self.heads,
+            enable_gqa=grouped,
         )
 
     def _eager(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
@@ -176,10 +188,13 @@ class Attention(nn.Module):
         scores = query @ key.transpose(-2, -1)
         if self.scale != 1 and not self.fused_kernels:
             scores = scores * self.scale
-        if bias is None and self.causal and not self.fused_kernels:
+        if bias is None and self.causal and not self.fused_kernels and not self.window:
             bias = causal_bias(scores)
         if bias is not None:
             scores = scores + bias
+        if self.window:
+            beyond = ~window_mask(query, key, self.window, self.causal)
+            scores = scores.masked_fill(beyond, -math.inf)
         weights = functional.dropout(scores.softmax(dim=-1), self.dropout, self.training)
         return weights @ value
 

@@ -29,15 +29,27 @@ class ModelShape(NamedTuple):
 
 _STACKS: Mapping[str, tuple[str, ...]] = {
     "bert": ("hidden",),
+    "flux": (),
     "gpt": ("vocabulary", "positions"),
     "llama": ("hidden", "vocabulary"),
+    "mmdit": (),
     "t5": ("hidden",),
     "transformer": ("hidden",),
     "vit": ("hidden",),
+    "whisper": ("hidden", "vocabulary", "mels"),
 }
 """Builders of stacks of equal blocks, and the sizes they have besides layers, width and heads."""
+_BY_GRID = frozenset(("diffusion_unet", "flux", "mmdit", "vit"))
+"""Builders of models that take any number of patches: images are counted in the least step of their size."""
 _GPT = {"vocabulary": 50257, "positions": 1024}
 """Defaults of `GptConfig`."""
+
+
+def _is_stack(entry: ZooEntry) -> bool:
+    """Whether a model is recorded at any depth: it has a whole number of periods of equal blocks."""
+    blocks = entry.blocks
+    is_known = entry.builder.rpartition(":")[2] in _STACKS
+    return is_known and blocks is not None and blocks.number % blocks.period == 0
 
 
 def shape_of(entry: ZooEntry, sizes: Sizes) -> ModelShape:
@@ -45,14 +57,15 @@ def shape_of(entry: ZooEntry, sizes: Sizes) -> ModelShape:
     builder = entry.builder.rpartition(":")[2]
     of_sample = {"batch": sizes.batch, "seq_len": sizes.seq_len, "image_size": sizes.image_size}
     given = {name: size for name, size in of_sample.items() if size}
-    if builder not in _STACKS:
+    if builder in _BY_GRID and entry.image_size is not None:
+        given["grid"] = given.pop("image_size") // entry.image_size.multiple_of
+    if not _is_stack(entry):
         return ModelShape(entry.name, given)
     config = dict(entry.config)
     layers, width, heads = (config.pop(name) for name in (LAYERS, "width", "heads"))
     own = {name: config.pop(name, _GPT.get(name)) for name in _STACKS[builder]}
-    config.pop("rotary_base", None)  # changes values, not shapes
-    if builder == "vit":
-        given["grid"] = given.pop("image_size") // config["patch"]
+    for name in ("rotary_base", "local_rotary_base"):  # change values, not shapes
+        config.pop(name, None)
     key_heads = config.pop("kv_heads", heads)
     config["grouped"] = key_heads != heads
     groups = {"group": heads // key_heads} if config["grouped"] else {}
@@ -76,7 +89,7 @@ def config_at(entry: ZooEntry, sizes: Mapping[str, int]) -> dict[str, Any]:
     """The configuration of an entry's architecture at other sizes, as its builder takes it."""
     builder = entry.builder.rpartition(":")[2]
     config = dict(entry.config)
-    if builder not in _STACKS:
+    if not _is_stack(entry):
         return config
     heads = sizes["heads"] * sizes.get("group", 1)
     width = sizes.get("width", heads * sizes["head_width"])
@@ -94,6 +107,6 @@ def config_at(entry: ZooEntry, sizes: Mapping[str, int]) -> dict[str, Any]:
 def sample_at(entry: ZooEntry, sizes: Mapping[str, int]) -> dict[str, int]:
     """Batch, sequence length and image size at other sizes."""
     image_size = sizes.get("image_size", 0)
-    if "grid" in sizes:
-        image_size = sizes["grid"] * entry.config["patch"]
+    if "grid" in sizes and entry.image_size is not None:
+        image_size = sizes["grid"] * entry.image_size.multiple_of
     return {"batch": sizes["batch"], "seq_len": sizes.get("seq_len", 0), "image_size": image_size}

@@ -1,4 +1,7 @@
-"""Speech: DeepSpeech 2, and recognisers of spoken digits.
+"""Speech: Whisper, DeepSpeech 2, and recognisers of spoken digits.
+
+Whisper: an encoder of log-mel spectrograms of 30 s and a decoder of text. Radford et al., arXiv:2212.04356.
+Spectrograms always have 3,000 frames, shorter sound is padded; `seq_len` counts text tokens.
 
 DeepSpeech 2: convolutions over a spectrogram, bidirectional GRUs, CTC. Amodei et al., arXiv:1512.02595.
 
@@ -13,12 +16,16 @@ included: half a kernel on each side, so that an even kernel adds one sample (12
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from foretrain.workloads.example import Example, Loss
 from foretrain.workloads.tracing.fused import ensure_shapes
 from foretrain.workloads.zoo.catalogue import Sizes
+from foretrain.workloads.zoo.layers import Attention, Block, FeedForward
 from foretrain.workloads.zoo.tasks import cross_entropy
 
 _FREQUENCIES = 161
@@ -102,6 +109,71 @@ def _ctc(transcripts: Tensor) -> Loss:
         return torch.ctc_loss(logits.log_softmax(dim=-1), transcripts, frames, lengths, _BLANK, _MEAN)
 
     return loss
+
+
+_FRAMES = 3000
+_TEXT_POSITIONS = 448
+
+
+class Whisper(nn.Module):
+    """Two convolutions, the second halving the frames, an encoder, and a decoder with tied embeddings.
+
+    Positions of the encoder are sinusoids that are not trained.
+    """
+
+    def __init__(
+        self, mels: int, width: int, vocabulary: int, encoder: list[Block], decoder: list[Block]
+    ) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(mels, width, 3, padding=1)
+        self.second = nn.Conv1d(width, width, 3, stride=2, padding=1)
+        self.sound_positions = nn.Parameter(torch.zeros(_FRAMES // 2, width), requires_grad=False)
+        self.encoder = nn.ModuleList(encoder)
+        self.encoder_norm = nn.LayerNorm(width)
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.text_positions = nn.Parameter(torch.zeros(_TEXT_POSITIONS, width))
+        self.decoder = nn.ModuleList(decoder)
+        self.decoder_norm = nn.LayerNorm(width)
+
+    def forward(self, spectrogram: Tensor, ids: Tensor) -> Tensor:
+        sound = functional.gelu(self.second(functional.gelu(self.first(spectrogram))))
+        memory = sound.transpose(1, 2) + self.sound_positions
+        for block in self.encoder:
+            memory = block(memory)
+        memory = self.encoder_norm(memory)
+        x = self.tokens(ids) + self.text_positions[: ids.size(1)]
+        for block in self.decoder:
+            x = block(x, memory=memory)
+        return functional.linear(self.decoder_norm(x), self.tokens.weight)
+
+
+def whisper(
+    sizes: Sizes, *, layers: int, width: int, heads: int, hidden: int, vocabulary: int, mels: int
+) -> Example:
+    """Whisper with sound and its text, `layers` in the encoder and in the decoder."""
+
+    def attention(*, causal: bool) -> Attention:
+        return Attention(width, heads, kind=sizes.attention, causal=causal, key_bias=False)
+
+    def block(*, decoder: bool) -> Block:
+        return Block(
+            attention(causal=decoder),
+            FeedForward(width, hidden, "gelu"),
+            partial(nn.LayerNorm, width),
+            cross_attention=attention(causal=False) if decoder else None,
+        )
+
+    encoder = [block(decoder=False) for _ in range(layers)]
+    decoder = [block(decoder=True) for _ in range(layers)]
+    spectrograms = torch.rand(sizes.batch, mels, _FRAMES)
+    text = (sizes.batch, sizes.seq_len)
+    return Example(
+        Whisper(mels, width, vocabulary, encoder, decoder).train(),
+        (spectrograms, torch.randint(vocabulary, text)),
+        cross_entropy(torch.randint(vocabulary, text)),
+        samples=sizes.batch,
+        tokens=sizes.batch * sizes.seq_len,
+    )
 
 
 _SAMPLES_PER_CLIP = 12_000

@@ -17,7 +17,7 @@ Touvron et al., arXiv:2302.13971 and arXiv:2307.09288; Grattafiori et al., arXiv
 the rotary angles in Llama 3.1 and later changes their values, not their cost, and is left out. Mistral,
 Mixtral, Qwen and Gemma are Llamas with a bias, more norms, other heads or experts: Jiang et al.,
 arXiv:2310.06825 and arXiv:2401.04088; Qwen Team, arXiv:2412.15115 and arXiv:2505.09388; Gemma Team,
-arXiv:2408.00118.
+arXiv:2408.00118 and arXiv:2503.19786.
 """
 
 from __future__ import annotations
@@ -253,7 +253,9 @@ class LlamaConfig:
     `fused_kernels` are those of training frameworks: norm and rotary positions in one kernel each, queries,
     keys and values by one product, gate and up by another. `qkv_bias` is of Qwen 2, `head_norm` (of queries
     and keys) of Qwen 3. With `experts`, each token is sent to `experts_per_token` networks of `hidden` width.
-    `gemma` scales embeddings, gates by GELU, norms the output of sublayers too and caps logits.
+    `gemma` scales embeddings, gates by GELU and norms the output of sublayers too; `logit_cap` is of Gemma 2.
+    With a `window` layers attend to the last `window` tokens, but for each `global_every`-th, which attends
+    to all; `local_rotary_base` is that of layers with a window, where it is another.
     """
 
     layers: int
@@ -272,10 +274,14 @@ class LlamaConfig:
     experts: int = 0
     experts_per_token: int = 0
     gemma: bool = False
+    logit_cap: float | None = None
+    window: int = 0
+    global_every: int = 0
+    local_rotary_base: float | None = None
 
-
-_LOGIT_CAP = 30.0
-"""Of Gemma 2: logits are 30 tanh(logits / 30)."""
+    def window_of(self, layer: int) -> int:
+        """The window of a layer; 0 where it attends to all tokens."""
+        return 0 if self.global_every and (layer + 1) % self.global_every == 0 else self.window
 
 
 class Llama(nn.Module):
@@ -285,9 +291,11 @@ class Llama(nn.Module):
         super().__init__()
         self.head_width = config.head_width or config.width // config.heads
         self.scale = config.width**0.5 if config.gemma else None
-        self.rotary_base = config.rotary_base
+        self.rotary_base, self.local_rotary_base = config.rotary_base, config.local_rotary_base
+        self.is_local = [bool(config.window_of(layer)) for layer in range(config.layers)]
+        self.logit_cap = config.logit_cap
         self.tokens = nn.Embedding(config.vocabulary, config.width)
-        self.blocks = nn.ModuleList(_llama_block(config, attention) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(_llama_block(config, attention, layer) for layer in range(config.layers))
         self.norm = _norm(config)()
         self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
 
@@ -295,15 +303,17 @@ class Llama(nn.Module):
         x: Tensor = self.tokens(ids)
         if self.scale is not None:
             x = x * self.scale
-        rotary = rotary_angles(ids.size(1), self.head_width, self.rotary_base, like=x)
-        for block in self.blocks:
-            x = block(x, rotary=rotary)
+        rotary = local = rotary_angles(ids.size(1), self.head_width, self.rotary_base, like=x)
+        if self.local_rotary_base is not None:
+            local = rotary_angles(ids.size(1), self.head_width, self.local_rotary_base, like=x)
+        for block, is_local in zip(self.blocks, self.is_local, strict=True):
+            x = block(x, rotary=local if is_local else rotary)
         x = self.norm(x)
         logits = functional.linear(x, self.tokens.weight if self.output is None else self.output.weight)
-        return logits if self.scale is None else _LOGIT_CAP * torch.tanh(logits / _LOGIT_CAP)
+        return logits if self.logit_cap is None else self.logit_cap * torch.tanh(logits / self.logit_cap)
 
 
-def _llama_block(config: LlamaConfig, attention: AttentionKind) -> Block:
+def _llama_block(config: LlamaConfig, attention: AttentionKind, layer: int) -> Block:
     return Block(
         Attention(
             config.width,
@@ -317,6 +327,7 @@ def _llama_block(config: LlamaConfig, attention: AttentionKind) -> Block:
             head_width=config.head_width,
             input_bias=config.qkv_bias,
             head_norm=partial(CastingRMSNorm, eps=config.norm_eps) if config.head_norm else None,
+            window=config.window_of(layer),
         ),
         _feed_forward(config),
         _norm(config),
