@@ -62,8 +62,8 @@ graphs: setup  ## Verify the graphs that ship with the package where sources cha
 calibrate: setup  ## Fit the shipped calibrations anew to the public measurements (an hour or two)
 	FORETRAIN_HOME=build/validation $(BIN)/python -m calibration --data $(DATA) --graphs build/timm_graphs
 
-bench: setup  ## foretrain's own speed against its targets
-	$(BIN)/python -m benchmarks
+bench: setup  ## foretrain's own speed against its targets, also as the table of docs/performance.md
+	$(BIN)/python -m benchmarks --page
 
 docs: setup  ## Build the documentation into site/
 	$(BIN)/python scripts/render_docs.py

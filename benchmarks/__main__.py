@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from benchmarks.timing import SECONDS, Benchmark, Failed, Measurement, NotMeasured, discover, measure
 from foretrain.units import format_duration
@@ -46,21 +47,25 @@ def main() -> int:
 
 def report(chosen: Sequence[Benchmark], results: Path) -> int:
     """Measure, print and keep; the exit code says whether all targets are met."""
-    measured, failed = [], False
+    kept: list[dict[str, object]] = []
     for item in chosen:
         try:
-            measured.append(measure(item))
+            measured = measure(item)
         except NotMeasured as reason:
+            kept.append({"name": item.name, "met": None, "reason": f"not measured, {reason}"})
             print(f"{item.name}: not measured, {reason}", flush=True)
         except Failed as reason:
-            failed = True
+            kept.append({"name": item.name, "met": False, "reason": f"failed, {reason}"})
             print(f"{item.name}: FAILED, {reason}", flush=True)
         else:
-            print(_line(measured[-1]), flush=True)
+            kept.append({**asdict(measured), "ratio": measured.ratio, "met": measured.met})
+            print(_line(measured), flush=True)
     results.parent.mkdir(parents=True, exist_ok=True)
-    kept = [{**asdict(item), "ratio": item.ratio, "met": item.met} for item in measured]
     results.write_text(json.dumps(kept, indent=2) + "\n")
-    return 0 if all(item.met for item in measured) and not failed else 1
+    verdicts = [row["met"] for row in kept]
+    left_out = f", {verdicts.count(None)} not measured" if None in verdicts else ""
+    print(f"{verdicts.count(True)} of {len(kept)} targets met{left_out}", flush=True)
+    return 1 if False in verdicts else 0
 
 
 def _line(item: Measurement) -> str:
@@ -77,18 +82,23 @@ def write_page(results: Path, page: Path) -> None:
     """Replace the table of a page by the kept results."""
     kept = json.loads(results.read_text(encoding="utf-8"))
     lines = ["", f"Measured on {date.today().isoformat()}, {os.cpu_count()} cores.", ""]
-    lines += ["| | median | of `import numpy` | target |", "|---|---:|---:|---:|"]
-    for each in kept:
-        ratio = "" if each["ratio"] is None else f"{each['ratio']:.1f}x"
-        target = _amount(each["target"], each["unit"])
-        if each["reference"]:
-            target = f"{each['target'] / each['reference']:.1f}x"
-        met = "" if each["met"] else " (missed)"
-        name = each["name"].replace("|", "\\|")
-        lines.append(f"| {name} | {_amount(each['median'], each['unit'])} | {ratio} | {target}{met} |")
+    lines += ["| | median | of `import numpy` | target | |", "|---|---:|---:|---:|---|"]
+    lines += [f"| {' | '.join(_row(each))} |" for each in kept]
     table = "\n".join([*lines, "", ""])
     text = page.read_text(encoding="utf-8")
     page.write_text(_MEASURED.sub(lambda match: match[1] + table + match[2], text), encoding="utf-8")
+
+
+def _row(kept: dict[str, Any]) -> tuple[str, ...]:
+    """A row of the table: name, median, ratio, target, whether it is met."""
+    name = kept["name"].replace("|", "\\|")
+    if "reason" in kept:
+        return name, "", "", "", kept["reason"].replace("|", "\\|")
+    ratio = "" if kept["ratio"] is None else f"{kept['ratio']:.1f}x"
+    target = _amount(kept["target"], kept["unit"])
+    if kept["reference"]:
+        target = f"{kept['target'] / kept['reference']:.1f}x"
+    return name, _amount(kept["median"], kept["unit"]), ratio, target, "met" if kept["met"] else "**missed**"
 
 
 if __name__ == "__main__":

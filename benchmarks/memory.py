@@ -13,8 +13,7 @@ from foretrain.prediction.memory.estimate import estimate_memory, largest_batch
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload, graph_at, workload_of
 
 _SHARDED = MemoryOptions(data_parallel=8, zero_stage=3)
 

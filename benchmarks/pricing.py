@@ -29,7 +29,7 @@ _TRACE = """
 import sys
 from pathlib import Path
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 from foretrain.workloads.cache import dump
 from foretrain.workloads.workload import graph_of
 graph = graph_of(workload_of(WorkloadRequest(sys.argv[1], batch=int(sys.argv[2]), precision="bf16")))

@@ -15,7 +15,7 @@ from foretrain.prediction.scenario import StepConfiguration, StepContext, evalua
 from foretrain.prediction.search.search import Ranking, search
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 _GLOBAL_BATCH = 1024
 

@@ -12,9 +12,8 @@ from benchmarks.timing import benchmark
 from foretrain.workloads import cache as stored
 from foretrain.workloads.family import Family
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import Workload, record_family, trace_workload
+from foretrain.workloads.workload import Workload, record_family, trace_workload, workload_of
 
 
 @cache

@@ -91,7 +91,7 @@ def timm_case(step: TimmStep, graph: Graph) -> Case:
     """One forward pass of timm beside its prediction."""
     if step.compiled:
         graph = ExecutedGraph(graph).with_options(compile=True).graph
-    priced = OperatorCostModel().priced(graph, device(step.device_id))
+    priced = OperatorCostModel().price(graph, device(step.device_id))
     mode = "compiled" if step.compiled else "eager"
     name = f"{step.wanted.model} at {step.wanted.image_size}, batch {step.batch}"
     return _case(name, f"timm, {mode}, {step.device_id}", step.seconds, priced)

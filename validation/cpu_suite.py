@@ -23,8 +23,7 @@ from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.cpu import CpuCalibration, keep
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 from validation.cpu_training import Training, measured_seconds
 from validation.report import Case, SuiteReport, metrics
 

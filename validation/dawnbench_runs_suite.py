@@ -23,7 +23,7 @@ from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluat
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.units import HOUR
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 from validation.dawnbench_entries import (
     SAMPLES,
     Entry,

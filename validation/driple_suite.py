@@ -28,7 +28,7 @@ from foretrain.prediction.resources.consumption import (
 from foretrain.prediction.scenario import Scenario
 from foretrain.units import format_duration
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 from validation.report import Case, SuiteReport, Table, Verdicts, metrics
 
 FILE = Path(__file__).parent / "driple_workloads.toml"

@@ -24,9 +24,8 @@ from foretrain.prediction.operators.pricing import table
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import Work
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import Workload, graph_of
+from foretrain.workloads.workload import Workload, graph_of, workload_of
 
 NETWORKS = ("alexnet", "googlenet-no-aux", "vgg11", "resnet18", "resnet34")
 BATCH, IMAGE_SIZE, REPEATS = 2, 96, 11

@@ -21,8 +21,7 @@ from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, evaluate, step_context
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload, graph_at, workload_of
 from validation.mlperf_cases import BERT, RESNET, Submission, facts
 
 _MASKED_BERT = f"{Path(__file__).parent / 'mlperf_bert.py'}:masked_bert"

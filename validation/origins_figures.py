@@ -44,9 +44,8 @@ from foretrain.scheduling.simulation import simulate
 from foretrain.units import DAY, HOUR, MIB
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.summary import TraceSummary, summarise
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 from validation.driple_suite import predict_settings
 from validation.history import FILE as HISTORY
 from validation.origins_data import Ours, Paper

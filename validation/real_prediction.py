@@ -31,9 +31,8 @@ from foretrain.prediction.strategies.strategy import Variant
 from foretrain.prediction.timeline import COMPUTE, Stream, Task
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 from validation.real_calibration import Calibration, Solo
 from validation.real_cases import BATCHES, MICRO_BATCHES, RealCase
 

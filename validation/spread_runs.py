@@ -122,7 +122,7 @@ class Bench:
         key = (run.model, run.layout.tensor, run.layout.sequence_parallel, run.batch)
         if key != self._key or self._divided is None:
             whole = divide_step(ExecutedGraph(graph_at(run.model, run.batch)), run.layout)
-            step = self._model.priced(whole.graph, self._device)
+            step = self._model.price(whole.graph, self._device)
             self._key, self._divided = key, Divided(whole, step, call_times(step), {}, {})
         return self._divided
 
@@ -213,7 +213,7 @@ class Bench:
             graph = divided_model.program.graph
             only = replace(graph, calls=graph.calls[divided_model.update :])
             share = with_sharded_optimizer(only, layout.shard)
-            divided_model.updates[layout.shard] = call_times(self._model.priced(share, self._device))
+            divided_model.updates[layout.shard] = call_times(self._model.price(share, self._device))
         share_times = divided_model.updates[layout.shard]
         return CallTimes(
             np.append(divided_model.times.device[: divided_model.update], share_times.device),

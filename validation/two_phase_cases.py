@@ -24,7 +24,7 @@ from foretrain.facts.running import CHECKPOINT_FIXED, CHECKPOINT_RATE, STARTUP, 
 from foretrain.jobs.bill import billed_seconds_each
 from foretrain.jobs.epochs import progress_step_seconds
 from foretrain.planning.two_phases.phases import HandOver, PhasedJob, Runner, worth_pairing
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
@@ -32,8 +32,7 @@ from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.units import GIGA, HOUR
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import graph_at, workload_of
 
 MICRO_BATCH = 128
 """Samples a device takes at once."""
@@ -85,7 +84,7 @@ def priced_offers(network: Network) -> tuple[tuple[PricedOffer, ...], float]:
         channels_last=True,
     )
     workload = workload_of(request)
-    model = cost_model(DEFAULT, workload)
+    model = resolve_cost_model(DEFAULT, workload)
 
     @cache
     def seconds(machine: Hardware) -> tuple[float, float] | None:

@@ -78,7 +78,7 @@ class _Work:
 @cache
 def _work(model: str, batch: int, device_id: str, frames: int | None) -> _Work:
     graph = sia_models.graph(model, batch, frames)
-    times = call_times(OperatorCostModel().priced(graph, device(device_id))).device
+    times = call_times(OperatorCostModel().price(graph, device(device_id))).device
     ends = np.cumsum(times)
     last = ends[optimizer_start(graph) - 1]
     ready = gradients(graph)
@@ -134,6 +134,6 @@ def mixed_precision_factor(data: Path, without: frozenset[str] = frozenset()) ->
             continue
         target = device(run.device_id)
         step = lambda_labs.graph(run, target)
-        priced = float(OperatorCostModel().priced(step, target).priced.seconds.sum()) / step.samples
+        priced = float(OperatorCostModel().price(step, target).priced.seconds.sum()) / step.samples
         ratios.append(run.seconds / priced)
     return median(ratios)

@@ -17,7 +17,7 @@ import foretrain.workloads
 from foretrain.errors import ForetrainError, UnknownName
 from foretrain.facts.user_data import write_atomically
 from foretrain.workloads.cache import Corrupt, dump, key, load
-from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, family
+from foretrain.workloads.family import Family, NotDerivable, RecordedAxis, derive_family
 from foretrain.workloads.readers.image_libraries import TIMM, TimmModel, read_timm
 from foretrain.workloads.zoo.catalogue import BuildOptions
 
@@ -112,7 +112,7 @@ def _trace(item: Wanted, folder: Path) -> None:
             example = source.example(BuildOptions(batch=batch, image_size=item.image_size))
             example.module.train(not item.forward_only)
             graphs.append(trace(example, options))
-        write_atomically(_file(item, folder), dump(family((RecordedAxis("batch", *BATCHES),), graphs)))
+        write_atomically(_file(item, folder), dump(derive_family((RecordedAxis("batch", *BATCHES),), graphs)))
     except (ForetrainError, NotDerivable) as error:
         write_atomically(_failure(item, folder), f"{item.model}: {error}".encode())
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from foretrain.workloads import cache
-from foretrain.workloads.family import Family, RecordedAxis, family
+from foretrain.workloads.family import Family, RecordedAxis, derive_family
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.workload import BATCHES
@@ -41,7 +41,7 @@ def _family(model: Transformer) -> Family:
     stored = cache.find(entry)
     if isinstance(stored, Family):
         return stored
-    recorded = family((RecordedAxis("batch", *BATCHES),), [_traced(model, batch) for batch in BATCHES])
+    recorded = derive_family((RecordedAxis("batch", *BATCHES),), [_traced(model, batch) for batch in BATCHES])
     cache.keep(entry, recorded)
     return recorded
 

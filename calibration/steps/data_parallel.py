@@ -20,7 +20,7 @@ from foretrain.facts.devices import device
 from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.cost_models import OperatorCostModel
-from foretrain.prediction.step.parallel import StepEnvironment, parallel_step
+from foretrain.prediction.step.parallel import StepEnvironment, predict_step
 from foretrain.prediction.strategies.program import parameter_bytes
 from foretrain.prediction.strategies.single_process import FILE as FILE
 from foretrain.prediction.strategies.single_process import parameters, replicating_seconds
@@ -28,8 +28,7 @@ from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 _MOST_BYTES = 3e8
 
@@ -87,7 +86,7 @@ def _predicted_seconds(step: SmallStep, graph: Graph) -> float:
     target = device(step.device_id)
     network = network_of(hardware(f"{step.device_id}:{step.devices}"))
     layout = layout_of("dp" if step.devices > 1 else "ddp", step.devices, step.devices)
-    return parallel_step(
+    return predict_step(
         ExecutedGraph(graph), layout, 1, StepEnvironment(target, network, OperatorCostModel())
     ).seconds
 

@@ -30,8 +30,7 @@ from foretrain.prediction.step.parallel import with_launched_exchanges
 from foretrain.prediction.strategies.program import Program, forward_end, optimizer_start
 from foretrain.prediction.strategies.strategy import divide_step, layout_of
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import executed_graph
+from foretrain.workloads.workload import executed_graph, workload_of
 
 FILE = "framework_host.json"
 _MOST_BUSY = 0.6
@@ -185,7 +184,7 @@ def _times(
         gradients="fp32" if framework == "nanotron" else None,
     )
     program = divide_step(executed_graph(workload_of(request)), layout_of(f"tp={tensor}", tensor, tensor))
-    step = OperatorCostModel().priced(program.graph, device(gpu))
+    step = OperatorCostModel().price(program.graph, device(gpu))
     times = with_launched_exchanges(call_times(step), program, step)
     return program, CallTimes(times.device, times.host / step.host.framework_factor)
 

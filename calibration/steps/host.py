@@ -27,9 +27,8 @@ from foretrain.prediction.operators.pricing import PHASES, Floats, Listing, oper
 from foretrain.workloads.fusion import fuse
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 FILE = "host.json"
 _START = {

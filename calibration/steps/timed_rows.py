@@ -86,7 +86,7 @@ def timed_row(
 
 def _single(source: str, model: str, on: str, batch: float, measured: float, graph: Graph) -> TimedRow:
     """A step on one GPU."""
-    priced = _MODEL.priced(graph, device(on))
+    priced = _MODEL.price(graph, device(on))
     step, alone = priced_error(model, device(on), priced), step_estimate(priced)
     share = alone.waiting_seconds / alone.seconds
     traits = traits_of(graph, priced, device(on), launch_share=share)

@@ -54,7 +54,7 @@ def test_a_missed_target_is_printed_kept_and_fails(
 ) -> None:
     results = tmp_path / "build" / "benchmarks.json"
     assert report([Benchmark("x", Target(target), 1, nothing, nothing)], results) == code
-    assert capsys.readouterr().out.strip().endswith(verdict)
+    assert capsys.readouterr().out.splitlines()[0].endswith(verdict)
     (kept,) = json.loads(results.read_text())
     assert (kept["name"], kept["met"]) == ("x", code == 0)
 
@@ -78,7 +78,7 @@ def test_what_this_machine_lacks_is_reported_and_misses_no_target(
         raise NotMeasured("there is no network")
 
     assert report([Benchmark("x", Target(1.0), 1, needs_network)], tmp_path / "benchmarks.json") == 0
-    assert capsys.readouterr().out == "x: not measured, there is no network\n"
+    assert capsys.readouterr().out.startswith("x: not measured, there is no network\n")
 
 
 def test_a_command_that_fails_is_a_missed_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +86,7 @@ def test_a_command_that_fails_is_a_missed_target(tmp_path: Path, capsys: pytest.
         raise Failed("exit 2")
 
     assert report([Benchmark("x", Target(1.0), 1, fail)], tmp_path / "benchmarks.json") == 1
-    assert capsys.readouterr().out == "x: FAILED, exit 2\n"
+    assert capsys.readouterr().out == "x: FAILED, exit 2\n0 of 1 targets met\n"
 
 
 def test_each_command_is_measured_cold_and_cached() -> None:
@@ -99,8 +99,25 @@ def test_each_command_is_measured_cold_and_cached() -> None:
 def test_the_page_shows_the_kept_results(tmp_path: Path) -> None:
     results, page = tmp_path / "benchmarks.json", tmp_path / "performance.md"
     page.write_text("before\n<!-- begin measured -->\nold\n<!-- end measured -->\nafter\n")
-    report([Benchmark("size of the wheel", Target(12.0), 1, lambda: 11.0, unit="MB")], results)
+
+    def fail() -> None:
+        raise Failed("exit 2")
+
+    def needs_network() -> None:
+        raise NotMeasured("there is no network")
+
+    rows = [
+        Benchmark("size of the wheel", Target(12.0), 1, lambda: 11.0, unit="MB"),
+        Benchmark("a larger one", Target(10.0), 1, lambda: 11.0, unit="MB"),
+        Benchmark("a command", Target(1.0), 1, fail),
+        Benchmark("an installation", Target(1.0), 1, needs_network),
+    ]
+    report(rows, results)
     write_page(results, page)
-    assert "| size of the wheel | 11.0 MB |  | 12.0 MB |" in page.read_text()
+    table = page.read_text()
+    assert "| size of the wheel | 11.0 MB |  | 12.0 MB | met |" in table
+    assert "| a larger one | 11.0 MB |  | 10.0 MB | **missed** |" in table
+    assert "| a command |  |  |  | failed, exit 2 |" in table
+    assert "| an installation |  |  |  | not measured, there is no network |" in table
     assert "old" not in page.read_text()
     assert page.read_text().endswith("<!-- end measured -->\nafter\n")

@@ -8,7 +8,7 @@ from foretrain.errors import UnknownName
 from foretrain.facts.frameworks import PLAIN, attention_in, frameworks
 from foretrain.facts.sheets import data_root, read_toml
 from foretrain.workloads.options import ATTENTIONS, WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 
 def test_every_framework_names_a_source() -> None:

@@ -10,7 +10,7 @@ from foretrain.jobs.epochs import epoch_of
 from foretrain.jobs.job import Steps
 from foretrain.jobs.length import with_staleness
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 EXACT = Steps(Quantiles(100.0, 100.0, 100.0), "steps as given")
 

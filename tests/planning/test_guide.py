@@ -25,8 +25,7 @@ from foretrain.prediction.advice.bottleneck import Limit
 from foretrain.prediction.operators.cpu import keep
 from foretrain.units import HOUR
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, workload_of
 
 VOICE = (20, 40, 100, 200, 400, 600)
 """Batch sizes of the slides that share out over 1, 2 and 4."""

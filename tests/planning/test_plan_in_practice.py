@@ -16,8 +16,7 @@ from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.options import OwningOptions
 from foretrain.planning.plan import PlanProblem, plan
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload, graph_at, workload_of
 
 POOLED = """
 import torch

@@ -29,14 +29,14 @@ from foretrain.planning.two_phases.phases import (
     cheapest_in_phases,
     fastest_in_phases,
 )
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.scenario import StepConfiguration, evaluate, step_context
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import state_bytes
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 FILE = Path(__file__).parent / "data" / "dawnbench_imagenet_resnet50.csv"
 TARGET, SAMPLES, BATCH = 93.0, 1_281_167, 1024
@@ -60,7 +60,7 @@ def the_job() -> PhasedJob:
         if BATCH % offer.count == 0
     ]
     workload = workload_of(WorkloadRequest("resnet50", precision="fp16", channels_last=True))
-    model = cost_model(DEFAULT, workload)
+    model = resolve_cost_model(DEFAULT, workload)
     start = default(STARTUP).quantiles.p50
     runners, state = [], 0.0
     for offer in offers:

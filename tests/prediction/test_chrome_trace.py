@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from tests.support.hand_made_steps import gpt2, graph, parallel_step_on
 from tests.support.trace_events import check_trace
 
-from foretrain.prediction.chrome_trace import chrome_trace
-from foretrain.prediction.timeline import COMPUTE, Stream, Task, TimedOperator, Timeline, simulate
+from foretrain.prediction.timeline import (
+    COMPUTE,
+    Stream,
+    Task,
+    TimedOperator,
+    Timeline,
+    chrome_trace,
+    simulate,
+)
 
 NANOSECOND = 1e-3
 """In microseconds, the unit of traces."""

@@ -12,8 +12,7 @@ from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import evaluate
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import graph_at, workload_of
 
 MODEL = workload_of(WorkloadRequest("cifar-resnet20", batch=64))
 
@@ -29,11 +28,11 @@ def test_a_prediction_does_not_depend_on_those_before_it() -> None:
 def test_a_graph_is_priced_once_on_a_device_and_keeps_its_prices_on_a_few() -> None:
     graph, model = graph_at(MODEL, 64), OperatorCostModel()
     known = [each for each in devices().values() if each.is_gpu and each.vendor == "nvidia"]
-    priced = model.priced(graph, known[0])
-    assert model.priced(graph, known[0]) is priced
+    priced = model.price(graph, known[0])
+    assert model.price(graph, known[0]) is priced
     for each in known[1:20]:
-        model.priced(graph, each)
-    again = model.priced(graph, known[0])
+        model.price(graph, each)
+    again = model.price(graph, known[0])
     assert again is not priced
     assert (again.priced.seconds == priced.priced.seconds).all()
     assert len(cost_models._prices(graph)) <= cost_models._DEVICES_KEPT

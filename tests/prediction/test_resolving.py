@@ -12,8 +12,7 @@ from foretrain.prediction.scenario import (
 )
 from foretrain.prediction.strategies.strategy import MixedPrecision, layout_of
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload, graph_of
+from foretrain.workloads.workload import Workload, graph_of, workload_of
 
 
 def _open(**given: object) -> Workload:

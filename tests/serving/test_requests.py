@@ -19,7 +19,7 @@ from foretrain.serving.requests.planning import GuideModel, PlanRequest
 from foretrain.serving.requests.predicting import PredictRequest, TraceRequest
 from foretrain.serving.table import VERBS
 from foretrain.serving.verbs.predicting import workload
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 REQUESTS = tuple({verb.request: verb.request_class for verb in VERBS.values()}.values())
 CONFIG = Path(__file__).parents[2] / "docs" / "examples" / "configs" / "deepspeed.json"

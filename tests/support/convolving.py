@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, workload_of
 
 _FILE = """
 import torch

@@ -8,9 +8,8 @@ from functools import cache
 from foretrain.workloads.graph import Graph, Nature, Phase, Role
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import trace_workload
+from foretrain.workloads.workload import trace_workload, workload_of
 
 
 @cache

@@ -26,8 +26,7 @@ from foretrain.planning.selection import (
 from foretrain.planning.two_phases.phases import PhasedJob, Runner, plan_in_phases
 from foretrain.prediction.answer import Prediction
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, workload_of
 
 MACHINES = (
     "aws:g4dn.xlarge", "gcp:n1-standard-16+4xT4", "aws:g5.xlarge", "azure:Standard_NV36ads_A10_v5",

@@ -11,14 +11,13 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.collectives.costs import Verb
 from foretrain.prediction.collectives.network import network_of
 from foretrain.prediction.cost_models import CallTimes, OperatorCostModel
-from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, parallel_step
+from foretrain.prediction.step.parallel import ParallelStep, StepEnvironment, predict_step
 from foretrain.prediction.strategies.program import Axis, Exchange, Program, When
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import trace_workload
+from foretrain.workloads.workload import trace_workload, workload_of
 
 PHASES = {"f": Phase.FORWARD, "b": Phase.BACKWARD, "o": Phase.OPTIMIZER}
 
@@ -85,4 +84,4 @@ def parallel_step_on(
     """A step on real devices."""
     machine = hardware(on)
     layout = layout_of(strategy, machine.devices, machine.devices_per_node)
-    return parallel_step(ExecutedGraph(of), layout, micro_batches, environment(on, inter=inter))
+    return predict_step(ExecutedGraph(of), layout, micro_batches, environment(on, inter=inter))

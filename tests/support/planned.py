@@ -9,8 +9,7 @@ from foretrain.planning.frontier import Frontier
 from foretrain.planning.machines import MachinesRequest
 from foretrain.planning.plan import PlanProblem, plan
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, workload_of
 
 EPOCHS = LengthOptions(epochs=200_000, samples=60_000)
 """Long enough for a small model that starting the machines hardly counts."""

@@ -12,8 +12,7 @@ from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import predict
 from foretrain.prediction.scenario import Scenario, StepContext, in_usual_precision, step_context
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, workload_of
 
 NO_INPUT = InputOptions()
 

@@ -27,7 +27,7 @@ class FixedSteps(CostModel):
     waiting_seconds: float = 0.0
     arithmetic_share: float = 1.0
 
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         del device
         return tuple(self._priced(graph) for graph in graphs)
 

@@ -24,8 +24,7 @@ from validation.did_it_run_suite import (
 )
 
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 GIB = 2.0**30
 ROW = {

@@ -9,9 +9,8 @@ from foretrain.prediction.scenario import as_stored, storage_of
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.ops import ATTENTION_GENERATIONS, Kind
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import description, graph_at, graph_of
+from foretrain.workloads.workload import description, graph_at, graph_of, workload_of
 
 
 def _generations(attention: str, precision: str = "bf16") -> set[str]:

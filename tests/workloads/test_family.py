@@ -3,7 +3,7 @@
 import pytest
 from tests.support.small_models import MODELS, graph
 
-from foretrain.workloads.family import NotDerivable, RecordedAxis, family
+from foretrain.workloads.family import NotDerivable, RecordedAxis, derive_family
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.rules import operators
 
@@ -18,7 +18,7 @@ def facts(traced: Graph) -> list[object]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("batch", [2, 3, 16, 100])
 def test_re_derived_equals_traced(name: str, precision: str, batch: int) -> None:
-    recorded = family(
+    recorded = derive_family(
         [RecordedAxis("batch", 2, 4)],
         [graph(name, 2, precision=precision), graph(name, 4, precision=precision)],
     )
@@ -27,11 +27,11 @@ def test_re_derived_equals_traced(name: str, precision: str, batch: int) -> None
 
 def test_graphs_that_differ_in_structure_make_no_family() -> None:
     with pytest.raises(NotDerivable, match="calls at one size"):
-        family([RecordedAxis("batch", 2, 4)], [graph("mlp", 2), graph("conv", 4)])
+        derive_family([RecordedAxis("batch", 2, 4)], [graph("mlp", 2), graph("conv", 4)])
 
 
 def test_sizes_must_come_out_whole() -> None:
-    recorded = family([RecordedAxis("batch", 2, 4)], [graph("mlp", 2), graph("mlp", 4)])
+    recorded = derive_family([RecordedAxis("batch", 2, 4)], [graph("mlp", 2), graph("mlp", 4)])
     with pytest.raises(NotDerivable, match="would be"):
-        family([RecordedAxis("batch", 2, 7)], [graph("mlp", 2), graph("mlp", 4)]).at({"batch": 3})
+        derive_family([RecordedAxis("batch", 2, 7)], [graph("mlp", 2), graph("mlp", 4)]).at({"batch": 3})
     assert recorded.at({"batch": 3}).samples == 3

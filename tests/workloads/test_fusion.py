@@ -10,9 +10,9 @@ from tests.support.small_models import MODELS, graph
 
 from foretrain.workloads.example import Example
 from foretrain.workloads.executed import ExecutedGraph
-from foretrain.workloads.family import RecordedAxis, family
+from foretrain.workloads.family import RecordedAxis, derive_family
 from foretrain.workloads.fused_kernels import FUSED
-from foretrain.workloads.fusion import fuse, fusion, runs_channels_last
+from foretrain.workloads.fusion import fuse, plan_fusion, runs_channels_last
 from foretrain.workloads.graph import Graph, Nature, once_per_graph
 from foretrain.workloads.ops import MATRIX_KINDS
 from foretrain.workloads.options import ResolvedOptions
@@ -50,9 +50,9 @@ def test_fused_memory_stays_consistent(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_no_kernel_spans_a_break(name: str) -> None:
     eager = graph(name, optimizer=None)
-    whole = fusion(eager)
+    whole = plan_fusion(eager)
     joined = [index for index in range(1, len(eager.calls)) if whole.place[index] == whole.place[index - 1]]
-    apart = fusion(eager, joined[::2])
+    apart = plan_fusion(eager, joined[::2])
     for index in range(1, len(eager.calls)):
         if apart.place[index] == apart.place[index - 1]:
             assert index in joined[1::2]
@@ -69,7 +69,9 @@ def test_views_alone_are_no_kernel(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["blocks", "conv"])  # saved masks and offsets have specs of their own
 def test_every_size_of_a_family_is_fused_as_the_first(name: str) -> None:
-    recorded = family([RecordedAxis("batch", 2, 4)], [graph(name, batch, compile=True) for batch in (2, 4)])
+    recorded = derive_family(
+        [RecordedAxis("batch", 2, 4)], [graph(name, batch, compile=True) for batch in (2, 4)]
+    )
     first, derived = (recorded.executed_at({"batch": batch}) for batch in (2, 7))
     assert derived.source == recorded.at({"batch": 7})
     assert derived.graph == fuse(derived.source)

@@ -8,7 +8,7 @@ from tests.support.small_models import MODELS, graph
 
 from foretrain.workloads import cache
 from foretrain.workloads.cache import Corrupt, dump, load
-from foretrain.workloads.family import Family, RecordedAxis, family
+from foretrain.workloads.family import Family, RecordedAxis, derive_family
 from foretrain.workloads.rules import operators
 
 
@@ -27,7 +27,7 @@ def test_a_graph_comes_back_the_same(name: str) -> None:
 
 
 def test_a_family_comes_back_the_same() -> None:
-    recorded = family([RecordedAxis("batch", 2, 4)], [graph("conv", 2), graph("conv", 4)])
+    recorded = derive_family([RecordedAxis("batch", 2, 4)], [graph("conv", 2), graph("conv", 4)])
     again = load(dump(recorded))
     assert isinstance(again, Family)
     assert again.at({"batch": 9}) == recorded.at({"batch": 9})

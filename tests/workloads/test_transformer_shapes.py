@@ -11,10 +11,9 @@ from foretrain.errors import InvalidRequest
 from foretrain.facts.sheets import sources
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.recorded.library import find_recording
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.summary import summarise
 from foretrain.workloads.transformer_shapes import ShapedModel, nearest_shape, transformer_shapes
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 PUBLISHED = {  # parameters in millions, of table A9 of Hoffmann et al.
     (8, 512): 44, (12, 768): 117, (20, 1024): 306, (24, 1280): 552, (22, 2048): 1266, (28, 2304): 2007,

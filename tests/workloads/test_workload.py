@@ -10,7 +10,6 @@ from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads import readers
 from foretrain.workloads import workload as workload_module
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.summary import summarise
 from foretrain.workloads.workload import (
@@ -20,6 +19,7 @@ from foretrain.workloads.workload import (
     graph_of,
     record_family,
     trace_workload,
+    workload_of,
 )
 
 

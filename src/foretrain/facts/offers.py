@@ -2,14 +2,14 @@
 
 Shipped offers stand in `data/providers/<cloud>/`. Prices a user imported (see `price_files`) replace the
 shipped current offers of a cloud unless those are newer. Offers that a user added (see `own_facts`) stand in
-place of the same machine's. Historical offers, of machines that can no longer be
-rented at that price, are found only when asked for.
+place of the same machine's. Both are in one file, replaced in one step by one writer at a time
+(`change_kept`): a reader sees the old prices or the new ones, and two writers lose none of each other's.
+Historical offers, of machines that can no longer be rented at that price, are found only when asked for.
 """
 
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import math
 from collections import Counter
@@ -197,6 +197,8 @@ def _replace_file(file: Path, offers: Iterable[Offer]) -> None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
+    import fcntl  # not on Windows, where offers can be read but not changed
+
     with file.open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

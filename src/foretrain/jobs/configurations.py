@@ -34,7 +34,7 @@ from foretrain.jobs.job import RepeatedStep, Steps
 from foretrain.jobs.length import Length
 from foretrain.jobs.options import BatchLimits
 from foretrain.jobs.step_table import StepTable, on_device, step_table, with_weights_stored
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
@@ -294,7 +294,7 @@ def best_configuration(
     """
     strategies = strategies or plan_words()
     limits = (limits or BatchLimits()).up_to(largest_batch(workload, length.epoch_samples))
-    prices, samples = cost_model(model, workload), input_options or InputOptions()
+    prices, samples = resolve_cost_model(model, workload), input_options or InputOptions()
     space = configuration_space(
         workload, (hardware,), length, limits, strategies, prices, samples, search_layouts
     )

@@ -28,7 +28,7 @@ from foretrain.prediction.search.sketch import (
     reduction,
     replica_step,
 )
-from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
+from foretrain.prediction.step.input_pipeline import InputPipeline, estimate_input
 from foretrain.prediction.strategies.program import Bucket
 from foretrain.prediction.strategies.sharded import STAGES as ZERO_STAGES
 from foretrain.prediction.strategies.strategy import DATA_PARALLEL, MixedPrecision, layout_of
@@ -104,7 +104,7 @@ class StepTable:
     def _replicas(self) -> Callable[[str], Mapping[int, ReplicaStep]]:
         def priced(device_id: str) -> Mapping[int, ReplicaStep]:
             on = self._devices[device_id]
-            steps = self.cost_model.priced_all([self.graph(batch) for batch in self.batches], on)
+            steps = self.cost_model.price_all([self.graph(batch) for batch in self.batches], on)
             return {
                 batch: replica_step(step, on, self._buckets)
                 for batch, step in zip(self.batches, steps, strict=True)
@@ -132,7 +132,7 @@ class StepTable:
     @cached_property
     def _loading(self) -> Callable[[int, str, int], InputPipeline]:
         def loaded(batch: int, device_id: str, readers: int) -> InputPipeline:
-            return input_pipeline(self.graph(batch), self._devices[device_id], self.input, readers)
+            return estimate_input(self.graph(batch), self._devices[device_id], self.input, readers)
 
         return cache(loaded)
 

@@ -47,7 +47,7 @@ from foretrain.planning.table import (
     search_layouts,
     verify,
 )
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions
@@ -179,7 +179,7 @@ def _space(request: PlanProblem, machines: Iterable[Machines], length: Length) -
         length,
         request.batches.up_to(largest_batch(workload, request.length.samples)),
         request.strategies,
-        cost_model(request.cost_model, workload),
+        resolve_cost_model(request.cost_model, workload),
         request.input,
         request.layouts,
     )

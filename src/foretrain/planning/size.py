@@ -58,7 +58,7 @@ from foretrain.planning.machines import Machines, MachinesRequest, Shape, enumer
 from foretrain.planning.options import Limits
 from foretrain.planning.selection import chances, numbers
 from foretrain.planning.table import JobConditions, plan_table
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions
@@ -67,14 +67,13 @@ from foretrain.prediction.strategies.strategy import plan_words
 from foretrain.progress import Progress, no_progress
 from foretrain.units import HOUR, format_count, format_duration, format_money
 from foretrain.workloads.options import HALF_PRECISIONS, WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.transformer_shapes import (
     ShapedModel,
     TransformerShape,
     nearest_shape,
     transformer_shapes,
 )
-from foretrain.workloads.workload import Workload
+from foretrain.workloads.workload import Workload, workload_of
 
 _RUNG = 1.4
 """Least ratio of parameters from rung to rung of the ladder; losses of neighbours differ by some 0.1 %."""
@@ -482,7 +481,7 @@ def _space(
         length,
         BatchLimits(max_global_batch=min(batch, largest_batch(workload))),
         plan_words(),
-        cost_model(problem.cost_model, workload),
+        resolve_cost_model(problem.cost_model, workload),
         InputOptions(),
     )
 

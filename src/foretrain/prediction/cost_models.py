@@ -352,21 +352,21 @@ class CostModel(ABC):
     knows_operators: ClassVar[bool] = True
 
     @abstractmethod
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """The operators of steps with their times.
 
         Steps that differ only in their batch are priced much faster together than one by one.
         """
 
     @final
-    def priced(self, graph: Graph, device: Device) -> PricedStep:
+    def price(self, graph: Graph, device: Device) -> PricedStep:
         """The operators of one step with their times."""
-        return self.priced_all((graph,), device)[0]
+        return self.price_all((graph,), device)[0]
 
     @final
     def estimate(self, graph: Graph, device: Device) -> StepEstimate:
         """The time of a step."""
-        return step_estimate(self.priced(graph, device))
+        return step_estimate(self.price(graph, device))
 
 
 @once_per_graph
@@ -387,7 +387,7 @@ class OperatorCostModel(CostModel):
     choice: str = DEFAULT
     host: HostModel | None = None
 
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """The operators of steps with their times; a graph keeps its prices on the last devices."""
         key = self, device
         new = [graph for graph in graphs if key not in _prices(graph)]
@@ -404,7 +404,7 @@ class OperatorCostModel(CostModel):
         models = operator_models(device, self.choice)
         is_corrected = self.choice == DEFAULT
         corrections = [
-            mixed_precision.correction(graph, device) if is_corrected else None for graph in graphs
+            mixed_precision.choose_correction(graph, device) if is_corrected else None for graph in graphs
         ]
         steps = price_steps(graphs, device, models, self.host or self._host(device), corrections)
         return tuple(replace(step, is_shipped=is_corrected) for step in steps)

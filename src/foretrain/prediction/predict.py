@@ -17,7 +17,7 @@ from foretrain.answers import Infeasible
 from foretrain.errors import ForetrainError
 from foretrain.estimates import Estimate
 from foretrain.facts.devices import Device
-from foretrain.prediction.advice.bottleneck import Advice, Bottleneck, advice, bottleneck
+from foretrain.prediction.advice.bottleneck import Advice, Bottleneck, find_bottleneck, list_advice
 from foretrain.prediction.advice.scaling_curve import ResizedStep, ScalingCurve, curve_of, resize
 from foretrain.prediction.answer import (
     BestOfFamily,
@@ -31,7 +31,7 @@ from foretrain.prediction.answer import (
     memory_parts,
     step_parts,
 )
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.memory.estimate import (
     MemoryEstimate,
     estimate_memory,
@@ -132,10 +132,10 @@ def _fit_answer(
         with phase("finding the largest batch"):
             largest = _largest_batch(fullest)
         if not fullest.memory.fits:
-            from foretrain.prediction.advice.remedies import remedies
+            from foretrain.prediction.advice.remedies import find_remedies
 
             with phase("trying what would make it fit"):
-                fitting = remedies(fullest, largest)
+                fitting = find_remedies(fullest, largest)
     graph, configuration = fullest.graph, fullest.configuration
     if PRECISION in scenario.workload.left_open:
         notes = (_note_on_precision(scenario), *notes)
@@ -177,7 +177,7 @@ def _note_on_precision(scenario: Scenario) -> str:
 
 def _outcome(scenario: Scenario) -> Evaluation | Ranking | SplitStep | Infeasible:
     """The evaluated step: in the layout given, in the best ones of a search, or split over unequal nodes."""
-    model = cost_model(scenario.cost_model, scenario.workload)
+    model = resolve_cost_model(scenario.cost_model, scenario.workload)
     if not scenario.cluster.is_homogeneous:
         from foretrain.prediction.heterogeneous.choice import split_step
 
@@ -268,17 +268,17 @@ def _answer(
     if scenario.advice:
         if now.memory.fits:
             with phase("trying changes"):
-                changes = advice(resized, largest)
+                changes = list_advice(resized, largest)
         else:  # remedies have no gain: there is no step that fits to compare them with
-            from foretrain.prediction.advice.remedies import remedies
+            from foretrain.prediction.advice.remedies import find_remedies
 
             with phase("trying what would make it fit"):
-                fitting = remedies(now, largest)
+                fitting = find_remedies(now, largest)
             changes = tuple(Advice(each.change, None, None, None, each.bytes, each.fits) for each in fitting)
         if now.configuration.layout.devices > 1:
             with phase("trying other numbers of devices"):
                 scaling = curve_of(resized)
-    memory, limit = _memory(now, largest, fitting), bottleneck(now, changes, scaling)
+    memory, limit = _memory(now, largest, fitting), find_bottleneck(now, changes, scaling)
     return _prediction(kind, scenario, now, now.total, memory, limit, _report(now, scaling, ranking))
 
 
@@ -287,7 +287,7 @@ def _split_answer(kind: type[AnyPrediction], scenario: Scenario, split: SplitSte
     division, pace, evaluations = split.division, split.division.pace, split.division.evaluations
     batch = division.global_batch
     report = replace(_report(pace), global_batch=batch, update_batch=batch)
-    limit = replace(bottleneck(pace), advice=split.advice)
+    limit = replace(find_bottleneck(pace), advice=split.advice)
     memory = _memory(division.fullest, split.largest_batch)
     knowledge = [each.step.priced.knowledge for each in evaluations]
     return replace(

@@ -44,11 +44,11 @@ from foretrain.prediction.memory.estimate import (
 from foretrain.prediction.operators.pricing import DEFAULT, listing_of, only_precision, peak_flop_per_second
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.spread import KnowledgeClass, SpreadTraits, traits_of, with_spread
-from foretrain.prediction.step.input_pipeline import InputPipeline, input_pipeline
+from foretrain.prediction.step.input_pipeline import InputPipeline, estimate_input
 from foretrain.prediction.step.parallel import (
     ParallelStep,
     StepEnvironment,
-    parallel_step,
+    predict_step,
     replicated_program,
 )
 from foretrain.prediction.stragglers import default_jitter, with_slowest
@@ -488,13 +488,11 @@ def evaluate(
     graph = executed.graph
     layout, environment = configuration.layout, context.environment
     if layout.servers is None:
-        step = parallel_step(executed, layout, configuration.micro_batches, environment)
+        step = predict_step(executed, layout, configuration.micro_batches, environment)
     else:
-        from foretrain.prediction.step.parameter_servers import parameter_server_step
+        from foretrain.prediction.step.parameter_servers import predict_server_step
 
-        step = parameter_server_step(
-            executed, layout, configuration.micro_batches, environment, context.jitter
-        )
+        step = predict_server_step(executed, layout, configuration.micro_batches, environment, context.jitter)
     step = correct_workers(step, graph, configuration.micro_batches, context.hardware, environment)
     return _with_timings(evaluation_of(context, configuration, executed, step))
 
@@ -611,24 +609,24 @@ def evaluation_of(
     """
     graph, layout, device = executed.graph, configuration.layout, context.environment.device
     readers = min(context.hardware.devices_per_node, layout.devices)  # they read from one storage
-    loading = input_pipeline(graph, device, context.input, readers=readers).times(configuration.micro_batches)
+    loading = estimate_input(graph, device, context.input, readers=readers).times(configuration.micro_batches)
     traits = _error_traits(context, configuration, graph, step)
     total = with_spread(step.estimate, step.priced, traits, device)
     if layout.servers is None and not step.includes_waits:  # servers have waited already
         total = with_slowest(total, layout.devices, context.jitter)
     if graph.options.offload:
-        from foretrain.prediction.step.offload import offload_estimate
+        from foretrain.prediction.step.offload import estimate_offload
 
-        copies = offload_estimate(step.run, layout, configuration.micro_batches, context.hardware, device)
+        copies = estimate_offload(step.run, layout, configuration.micro_batches, context.hardware, device)
         total = sequence((total, copies)) if copies.parts else total
     if loading.estimate.parts:
         total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
     evaluation = Evaluation(configuration, executed, step, loading, total, context)
     if not is_paged(context.workload.options.optimizer):
         return evaluation
-    from foretrain.prediction.step.offload import paging_estimate
+    from foretrain.prediction.step.offload import estimate_paging
 
-    paging = paging_estimate(evaluation.memory.paged_out_bytes, device)
+    paging = estimate_paging(evaluation.memory.paged_out_bytes, device)
     return replace(evaluation, total=sequence((total, paging))) if paging.parts else evaluation
 
 

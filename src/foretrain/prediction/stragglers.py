@@ -111,7 +111,7 @@ class WorkerTimes:
         scores = (np.log(positive / self.mean) + self.sigma**2 / 2) / self.sigma
         return np.exp(log_normal_share(np.maximum(scores, -30.0)))
 
-    def drawn(self, generator: np.random.Generator, size: tuple[int, ...]) -> Floats:
+    def draw(self, generator: np.random.Generator, size: tuple[int, ...]) -> Floats:
         """Random times."""
         if self.distribution is Distribution.SHIFTED_EXPONENTIAL:
             return self.shift + self.mean * self.cv * generator.standard_exponential(size)
@@ -168,27 +168,18 @@ def score_of_maximum(probability: float, workers: int) -> float:
     return -NormalDist().inv_cdf(-math.expm1(math.log(probability) / workers))
 
 
-@dataclass(frozen=True)
-class Slowest:
-    """Time of the slowest worker of a step: expected value and quantiles."""
-
-    seconds: float
-    p10: float
-    p90: float
-
-
 def expected_maximum(mean: float, cv: float, workers: int) -> float:
     """Expected time of the slowest of `workers` log-normal workers."""
     return expected_order_statistic(WorkerTimes(mean, cv), workers, workers)
 
 
-def slowest_of(times: WorkerTimes, workers: int) -> Slowest:
-    """The time of the slowest of `workers` workers."""
+def slowest_of(times: WorkerTimes, workers: int) -> tuple[float, float, float]:
+    """The time of the slowest of `workers` workers: its expected value, 10th and 90th percentile."""
     if workers < 1:
         raise InvalidRequest(f"workers must be at least 1, got {workers}")
     scores = np.array([score_of_maximum(share, workers) for share in (0.1, 0.9)])
     p10, p90 = times.at_scores(scores).tolist()
-    return Slowest(expected_order_statistic(times, workers, workers), p10, p90)
+    return expected_order_statistic(times, workers, workers), p10, p90
 
 
 _REPLICAS = 64
@@ -196,26 +187,18 @@ _GRADIENTS = 300_000
 _LEAST_UPDATES = 200
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """A mean over replicas."""
-
-    seconds: float
-    standard_error: float
-
-
 @lru_cache(maxsize=256)
 def simulate_first_k(
     times: WorkerTimes, k: int, workers: int, busy_seconds: float = 0.0, overhead_seconds: float = 0.0
-) -> Simulated:
-    """Average time between updates with K of `workers` workers.
+) -> tuple[float, float]:
+    """Average time between updates with K of `workers` workers, and its standard error over the replicas.
 
     An update keeps the server busy for `busy_seconds`; its K workers restart after that and an overhead.
     """
     generator = np.random.default_rng(0)
     updates = max(_LEAST_UPDATES, math.ceil(_GRADIENTS / (_REPLICAS * k)))
     warm_up = max(updates // 4, math.ceil(4 * workers / k))
-    ready = times.drawn(generator, (_REPLICAS, workers))
+    ready = times.draw(generator, (_REPLICAS, workers))
     free, began = np.zeros(_REPLICAS), np.zeros(_REPLICAS)
     for update in range(warm_up + updates):
         if update == warm_up:
@@ -223,10 +206,10 @@ def simulate_first_k(
         first = np.argpartition(ready, k - 1, axis=1)[:, :k]
         latest = np.take_along_axis(ready, first, axis=1).max(axis=1)
         free = np.maximum(latest, free) + busy_seconds
-        next_ready = free[:, None] + overhead_seconds + times.drawn(generator, (_REPLICAS, k))
+        next_ready = free[:, None] + overhead_seconds + times.draw(generator, (_REPLICAS, k))
         np.put_along_axis(ready, first, next_ready, axis=1)
     each = (free - began) / updates
-    return Simulated(float(each.mean()), float(each.std(ddof=1) / math.sqrt(_REPLICAS)))
+    return float(each.mean()), float(each.std(ddof=1) / math.sqrt(_REPLICAS))
 
 
 _LATTICE = 2048  # a power of two, for the FFTs
@@ -325,8 +308,8 @@ def with_slowest(estimate: Estimate, devices: int, jitter: float) -> Estimate:
     """A step with the wait for the slowest of the devices that exchange gradients."""
     if not jitter or devices == 1:
         return estimate
-    slowest = slowest_of(WorkerTimes(estimate.value, jitter), devices)
-    waiting = max(0.0, slowest.seconds - estimate.value)
-    below = min(waiting, max(0.0, slowest.seconds - slowest.p10))
-    part = Part(SLOWEST, waiting, "jitter between devices", below, max(0.0, slowest.p90 - slowest.seconds))
+    slowest, p10, p90 = slowest_of(WorkerTimes(estimate.value, jitter), devices)
+    waiting = max(0.0, slowest - estimate.value)
+    below = min(waiting, max(0.0, slowest - p10))
+    part = Part(SLOWEST, waiting, "jitter between devices", below, max(0.0, p90 - slowest))
     return replace(estimate, parts=(*estimate.parts, part))

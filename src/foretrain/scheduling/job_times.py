@@ -29,7 +29,7 @@ from foretrain.jobs.configurations import (
 from foretrain.jobs.job import evaluate_each_epoch, job_time
 from foretrain.jobs.length import Length
 from foretrain.jobs.options import BatchLimits, JobOptions
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.kept import keep_result, kept_file, read_result
 from foretrain.prediction.operators.pricing import DEFAULT
@@ -109,7 +109,7 @@ def _predict_times(
     """The time of the job on each machine, or why it does not fit."""
     limits = training.limits.up_to(largest_batch(training.workload, training.length.epoch_samples))
     strategies = training.strategies or plan_words()
-    model = cost_model(training.model, training.workload)
+    model = resolve_cost_model(training.model, training.workload)
     space = configuration_space(
         training.workload, machines, training.length, limits, strategies, model, training.input
     )

@@ -19,8 +19,8 @@ from typing import Any
 
 from foretrain.facts.frameworks import frameworks
 from foretrain.workloads.depth import NotDerivable, at_every_depth, deepen
-from foretrain.workloads.fused_kernels import fuse_kernels
-from foretrain.workloads.fusion import CONVOLUTION, Fusion, fusion
+from foretrain.workloads.fused_kernels import Fusion, fuse_kernels
+from foretrain.workloads.fusion import CONVOLUTION, plan_fusion
 from foretrain.workloads.graph import Graph, Phase, Role, with_options
 from foretrain.workloads.rematerialisation import with_retyped_specs
 from foretrain.workloads.rules import operators
@@ -104,9 +104,8 @@ def fuse_executed(graph: Graph, exchanges: Sequence[tuple[int, int]] = ()) -> Fu
     """
     own = _find_framework_fusions(graph)
     if graph.options.compile or not own:
-        return fusion(graph, {call for after, before in exchanges for call in (after + 1, before)})
-    step = fuse_kernels(graph, operators(graph), own, exchanges)
-    return Fusion(step.graph, step.place, step.retyped)
+        return plan_fusion(graph, {call for after, before in exchanges for call in (after + 1, before)})
+    return fuse_kernels(graph, operators(graph), own, exchanges)
 
 
 def is_offloaded(graph: Graph, what: str) -> bool:

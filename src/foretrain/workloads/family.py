@@ -22,7 +22,7 @@ from foretrain.workloads.depth import NotDerivable, deepen
 from foretrain.workloads.executed import ExecutedGraph, offload_optimizer
 from foretrain.workloads.graph import Graph, Spec
 
-__all__ = ["Family", "NotDerivable", "RecordedAxis", "family"]
+__all__ = ["Family", "NotDerivable", "RecordedAxis", "derive_family"]
 
 
 class RecordedAxis(NamedTuple):
@@ -95,7 +95,7 @@ class Family:
         return tuple(math.prod(combination) for combination in itertools.product(*shares))
 
 
-def family(axes: Sequence[RecordedAxis], graphs: Sequence[Graph]) -> Family:
+def derive_family(axes: Sequence[RecordedAxis], graphs: Sequence[Graph]) -> Family:
     """The family through graphs recorded at the corners of `axes`; raises `NotDerivable` if there is none."""
     first = graphs[0]
     for other in graphs[1:]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from foretrain.workloads.graph import NO_TENSOR, Call, Graph, Nature, Phase, Role
 from foretrain.workloads.ops import Direction, Kind, Op
-from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation
+from foretrain.workloads.rematerialisation import Rematerialisation, plan_recomputation
 
 FUSED, PRODUCTS = "foretrain.fused", "foretrain.products"
 _POINTWISE = frozenset(
@@ -47,8 +47,12 @@ Exchanges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class FusedStep:
-    """A graph with fused kernels; `place[i]` is the call that call `i` became part of."""
+class Fusion:
+    """A fused graph, and where each call of the graph it was made from went.
+
+    `place[i]` is the call that call `i` became part of; one more entry stands for the end of the step.
+    `retyped` are specs that the fused graph has in another dtype, too (see `rematerialisation`).
+    """
 
     graph: Graph
     place: tuple[int, ...]
@@ -66,9 +70,7 @@ class _Kernel:
     """Buffers that are never stored: sums and gradients that the kernel keeps to itself."""
 
 
-def fuse_kernels(
-    graph: Graph, ops: Sequence[Op], fused: frozenset[str], exchanges: Exchanges = ()
-) -> FusedStep:
+def fuse_kernels(graph: Graph, ops: Sequence[Op], fused: frozenset[str], exchanges: Exchanges = ()) -> Fusion:
     """The graph as a framework runs it that fuses the groups `fused`; no kernel spans an exchange.
 
     The kernels are those of transformers: a model without attention stays as it is.
@@ -77,12 +79,12 @@ def fuse_kernels(
     for op in ops:  # a call of several operators is known by the last, its main one
         kinds[op.call] = op
     if not _Scopes(graph, kinds).has_attention:
-        return FusedStep(graph, tuple(range(len(graph.calls) + 1)), ())
+        return Fusion(graph, tuple(range(len(graph.calls) + 1)), ())
     products = _join_products(graph, kinds, fused, exchanges)
     kernels = [*products, *_runs(graph, kinds, products, fused, exchanges)]
     in_runs = {index for kernel in kernels if kernel.part for index in kernel.members}
     random = {op.call for op in ops if op.work.kind is Kind.RANDOM}
-    chosen = rematerialisation(graph, set(range(len(graph.calls))) - in_runs, random)
+    chosen = plan_recomputation(graph, set(range(len(graph.calls))) - in_runs, random)
     return _rebuilt(chosen, kernels)
 
 
@@ -346,7 +348,7 @@ def _is_norm(kind: str) -> bool:
     return "Norm" in kind
 
 
-def _rebuilt(chosen: Rematerialisation, kernels: Sequence[_Kernel]) -> FusedStep:
+def _rebuilt(chosen: Rematerialisation, kernels: Sequence[_Kernel]) -> Fusion:
     """The graph with its kernels in the place of their members."""
     graph = chosen.graph
     readers: defaultdict[int, list[int]] = defaultdict(list)
@@ -371,7 +373,7 @@ def _rebuilt(chosen: Rematerialisation, kernels: Sequence[_Kernel]) -> FusedStep
             )
     place[-1] = len(calls)
     calls = [call if call.forward is None else call._replace(forward=place[call.forward]) for call in calls]
-    return FusedStep(_with_calls(graph, calls, place), tuple(place), chosen.retyped)
+    return Fusion(_with_calls(graph, calls, place), tuple(place), chosen.retyped)
 
 
 def _fuse_call(chosen: Rematerialisation, kernel: _Kernel, readers: Mapping[int, Sequence[int]]) -> Call:

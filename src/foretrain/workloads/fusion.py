@@ -18,10 +18,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from foretrain.workloads.fused_kernels import FUSED
+from foretrain.workloads.fused_kernels import FUSED, Fusion
 from foretrain.workloads.graph import NO_TENSOR, Buffer, Call, Graph, Nature, Phase, Spec
 from foretrain.workloads.ops import Kind, Op
-from foretrain.workloads.rematerialisation import Rematerialisation, rematerialisation
+from foretrain.workloads.rematerialisation import Rematerialisation, plan_recomputation
 from foretrain.workloads.rules import operators
 
 FUSIBLE = frozenset(
@@ -56,27 +56,14 @@ _SLOWDOWN = {"grouped": 1.358, "small": 0.783, "narrowing": 0.725, "other": 0.82
 """Channels-last time over channels-first time of forward convolutions, as TorchInductor assumes it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fusion:
-    """A fused graph, and where each call of the graph it was made from went.
-
-    `place[i]` is the call that call `i` became part of; one more entry stands for the end of the step.
-    `retyped` are specs that the fused graph has in another dtype, too (see `rematerialisation`).
-    """
-
-    graph: Graph
-    place: tuple[int, ...]
-    retyped: tuple[tuple[int, str], ...]
-
-
-def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
+def plan_fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
     """The graph as `torch.compile` would run it, with no kernel spanning the start of the calls `breaks`.
 
     Exchanges between devices are such breaks: a kernel cannot go on with a sum that other devices still send.
     """
     ops = operators(graph)
     stays = {op.call for op in ops if not _is_fusible(op)}
-    chosen = rematerialisation(graph, stays, {op.call for op in ops if op.work.kind is Kind.RANDOM})
+    chosen = plan_recomputation(graph, stays, {op.call for op in ops if op.work.kind is Kind.RANDOM})
     graph = chosen.graph
     scheduled = _schedule(graph, ops, frozenset(breaks))
     readers = _readers(graph)
@@ -100,7 +87,7 @@ def fusion(graph: Graph, breaks: Collection[int] = ()) -> Fusion:
 
 def fuse(graph: Graph) -> Graph:
     """The graph as `torch.compile` would run it."""
-    return fusion(graph).graph
+    return plan_fusion(graph).graph
 
 
 def _is_fusible(op: Op) -> bool:

@@ -111,7 +111,7 @@ class SampleOptions(SequenceOption):
 class StepOptions:
     """How one training step is run.
 
-    What is None follows from the device, the layout and the framework (`prediction.resolving`).
+    What is None follows from the device, the layout and the framework (`prediction.scenario`).
     `precision` is what products are computed in, `weights` what parameters are stored in:
 
     | as in | precision | weights | master_weights | gradients |

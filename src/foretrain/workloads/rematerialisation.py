@@ -82,7 +82,7 @@ class Rematerialisation:
     retyped: tuple[tuple[int, str], ...] = ()
 
 
-def rematerialisation(graph: Graph, unfused: Set[int], random: Set[int]) -> Rematerialisation:
+def plan_recomputation(graph: Graph, unfused: Set[int], random: Set[int]) -> Rematerialisation:
     """The step with the activations that a compiled one saves.
 
     Calls `unfused` are kernels of their own; calls `random` return random numbers only.

@@ -11,7 +11,7 @@ from foretrain.prediction.options import Parallelism
 from foretrain.prediction.resources.consumption import INSPECTOR, TIMELINE, Consumption
 from foretrain.prediction.scenario import Scenario
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 
 def asked(on: str, strategy: str = "ddp", network: str | None = None, method: str = "auto") -> Consumption:

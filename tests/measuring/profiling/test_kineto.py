@@ -17,8 +17,7 @@ from foretrain.measuring.profiling.kineto import read_trace
 from foretrain.workloads.graph import Graph, Phase
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 MICROSECOND = 1e-6
 MODEL = """

@@ -12,7 +12,7 @@ from foretrain.planning.frontier import Frontier
 from foretrain.planning.launch_files import launch_file, launch_plan, launch_targets
 from foretrain.planning.launch_files._base import NOT_VARIABLES, STEP_VARIABLES, environment
 from foretrain.workloads.options import StepOptions, WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 
 @pytest.fixture(scope="module")

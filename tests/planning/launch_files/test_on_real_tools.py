@@ -30,7 +30,7 @@ from foretrain.planning.plan import PlanProblem
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
 from foretrain.workloads.readers.python_file import load_module
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 ROOT = Path(__file__).parents[3]
 ARGUMENTS = ("--note", 'it\'s "50 %" $HOME')

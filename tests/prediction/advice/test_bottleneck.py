@@ -8,7 +8,7 @@ from tests.support.smaller_devices import with_memory
 from tests.support.step_models import FixedSteps
 
 from foretrain.facts.hardware import Hardware
-from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, bottleneck
+from foretrain.prediction.advice.bottleneck import Bottleneck, Limit, find_bottleneck
 from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import evaluate
@@ -22,7 +22,7 @@ def bottleneck_of(
     model: FixedSteps, options: InputOptions = NO_INPUT, on: str | Hardware = "t4"
 ) -> Bottleneck:
     context = context_on(IMAGES, on, model, options)
-    return bottleneck(evaluate(context, configure(context, Parallelism())))
+    return find_bottleneck(evaluate(context, configure(context, Parallelism())))
 
 
 def test_a_step_that_does_not_fit_is_limited_by_memory_whatever_else() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.scenarios import NO_INPUT, context_on
 from tests.support.step_models import FixedSteps
 
-from foretrain.prediction.advice.bottleneck import MIN_GAIN, Advice, advice
+from foretrain.prediction.advice.bottleneck import MIN_GAIN, Advice, list_advice
 from foretrain.prediction.advice.scaling_curve import ResizedStep
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.operators.host import HostModel
@@ -16,8 +16,7 @@ from foretrain.prediction.options import InputOptions, Parallelism
 from foretrain.prediction.predict import configure
 from foretrain.prediction.scenario import Evaluation, evaluate
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import executed_graph_at
+from foretrain.workloads.workload import executed_graph_at, workload_of
 
 ROOFLINE = OperatorCostModel("roofline")
 CONVOLUTIONS = WorkloadRequest("mnist-cnn", batch=64, precision="fp32")
@@ -37,7 +36,7 @@ def advised(
     options: InputOptions = NO_INPUT,
     largest: int = 1,
 ) -> tuple[Advice, ...]:
-    return advice(ResizedStep(evaluated(request, on, model, options), is_batch_fixed=False), largest)
+    return list_advice(ResizedStep(evaluated(request, on, model, options), is_batch_fixed=False), largest)
 
 
 def test_changes_are_listed_with_their_gain_most_first() -> None:

@@ -8,7 +8,7 @@ from foretrain.prediction.advice.remedies import (
     MemoryRemedy,
     _memory_changes,
     _smallest_combinations,
-    remedies,
+    find_remedies,
 )
 from foretrain.prediction.kept import keep_result
 from foretrain.prediction.options import Parallelism
@@ -18,7 +18,7 @@ from foretrain.prediction.scenario import Evaluation, evaluate
 
 def remedies_for(batch: int, largest_batch: int = 0) -> tuple[MemoryRemedy, ...]:
     context = context_on(workload("gpt2-medium", batch=batch, seq_len=512), "gtx1060-6gb")
-    return remedies(evaluate(context, configure(context, Parallelism())), largest_batch)
+    return find_remedies(evaluate(context, configure(context, Parallelism())), largest_batch)
 
 
 def test_checkpointing_comes_with_the_others_when_none_is_enough_alone() -> None:
@@ -54,7 +54,7 @@ def test_combinations_of_replicas_keep_the_global_batch_and_the_devices() -> Non
 def test_one_device_becomes_several_only_where_nothing_else_is_enough() -> None:
     """Parameters of 1.5 billion weights alone exceed 5.9 GiB in FP32, checkpointed and with a batch of 1."""
     context = context_on(workload("gpt2-xl", batch=4, seq_len=256), "gtx1060-6gb")
-    found = remedies(evaluate(context, configure(context, Parallelism())), 0)
+    found = find_remedies(evaluate(context, configure(context, Parallelism())), 0)
     fitting = [each.change for each in found if each.fits]
     assert fitting and all("ZeRO-3 over" in change for change in fitting)
 
@@ -64,10 +64,10 @@ def test_remedies_are_computed_and_empty_when_the_step_fits() -> None:
         context = context_on(workload("gpt2", batch=batch, seq_len=128), "gtx1060-6gb")
         return evaluate(context, configure(context, Parallelism()))
 
-    assert remedies(evaluated(1), 1) == ()
+    assert find_remedies(evaluated(1), 1) == ()
     largest = predicted(workload("gpt2", batch=1, seq_len=128), "gtx1060-6gb").memory.largest_batch
     large = evaluated(2 * largest)
-    changes = {remedy.change: remedy for remedy in remedies(large, largest)}
+    changes = {remedy.change: remedy for remedy in find_remedies(large, largest)}
     assert changes[f"batch {largest}"].fits
     assert not changes["optimizer adamw-8bit"].fits  # activations are the trouble, not the optimizer
     assert not changes["ZeRO-3 over 64 devices"].fits

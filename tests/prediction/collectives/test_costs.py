@@ -11,8 +11,8 @@ from foretrain.prediction.collectives.costs import (
     Collective,
     Group,
     Verb,
-    collective_cost,
     collective_seconds,
+    price_collective,
 )
 from foretrain.prediction.collectives.network import network_of, with_factor
 
@@ -69,7 +69,7 @@ def test_the_cost_of_one_is_the_time_among_many(case: tuple[str, Group], verb: V
     name, group = case
     machine = hardware(name)
     network = network_of(machine)
-    cost = collective_cost(Collective(verb, size, group), network, machine.device)
+    cost = price_collective(Collective(verb, size, group), network, machine.device)
     (seconds,) = collective_seconds(verb, np.array([size]), group, network, machine.device)
     assert cost.seconds == pytest.approx(seconds)
     assert cost.p10 <= 1 <= cost.p90
@@ -101,14 +101,14 @@ def test_groups_that_share_the_network_cards_wait_for_each_other() -> None:
 def test_a_group_that_does_not_fit_is_refused() -> None:
     machine = hardware("h100-sxm:8x4")
     with pytest.raises(InvalidRequest, match="do not fit"):
-        collective_cost(Collective(Verb.ALL_REDUCE, 1e6, Group(16, 16)), network_of(machine), machine.device)
+        price_collective(Collective(Verb.ALL_REDUCE, 1e6, Group(16, 16)), network_of(machine), machine.device)
 
 
 def test_small_messages_across_many_nodes_use_trees() -> None:
     machine = hardware("h100-sxm:1x64")
     network = network_of(machine)
-    small = collective_cost(Collective(Verb.ALL_REDUCE, 1e3, Group(64, 1)), network, machine.device)
-    large = collective_cost(Collective(Verb.ALL_REDUCE, 1e10, Group(64, 1)), network, machine.device)
+    small = price_collective(Collective(Verb.ALL_REDUCE, 1e3, Group(64, 1)), network, machine.device)
+    large = price_collective(Collective(Verb.ALL_REDUCE, 1e10, Group(64, 1)), network, machine.device)
     assert (small.algorithm, large.algorithm) == ("tree", "ring")
 
 
@@ -118,7 +118,7 @@ def test_bus_bandwidths_that_the_authors_of_nccl_expect_of_eight_h100() -> None:
     network = network_of(machine)
     size = 8 * 2**30
     for verb, expected in ((Verb.ALL_GATHER, 370e9), (Verb.ALL_REDUCE, 480e9)):
-        cost = collective_cost(Collective(verb, size, Group(8, 8)), network, machine.device)
+        cost = price_collective(Collective(verb, size, Group(8, 8)), network, machine.device)
         assert LOADS[verb](8) * size / cost.seconds == pytest.approx(expected, rel=0.1)
 
 
@@ -126,5 +126,5 @@ def test_a_gigabit_all_reduce_of_two_is_bound_by_the_wire() -> None:
     """64 MiB took 563 ms between two CPU workers behind 1 Gbit/s (measured with gloo)."""
     machine = hardware("t4:1x2")
     network = network_of(machine, inter="ethernet-1g")
-    cost = collective_cost(Collective(Verb.ALL_REDUCE, 64 * 2**20, Group(2, 1)), network, machine.device)
+    cost = price_collective(Collective(Verb.ALL_REDUCE, 64 * 2**20, Group(2, 1)), network, machine.device)
     assert cost.seconds == pytest.approx(0.563, rel=0.05)

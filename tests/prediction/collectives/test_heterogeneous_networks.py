@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from foretrain.facts.hardware import Hardware, hardware
-from foretrain.prediction.collectives.costs import Collective, Group, Verb, collective_cost
+from foretrain.prediction.collectives.costs import Collective, Group, Verb, price_collective
 from foretrain.prediction.collectives.network import network_among, network_of
 
 
@@ -61,7 +61,7 @@ def test_a_large_reduction_takes_what_the_slowest_network_takes() -> None:
     one_gigabyte = Collective(Verb.ALL_REDUCE, 1e9, Group(12, 6))
     groups = [named("t4:4", "ethernet-1g"), named("v100-sxm2-16gb:8", "ethernet-1g")]
     network = network_among(groups)
-    seconds = collective_cost(one_gigabyte, network, groups[0].device).seconds
+    seconds = price_collective(one_gigabyte, network, groups[0].device).seconds
     assert network.inter is not None
     assert network.inter.bytes_per_second_per_node is not None
     assert seconds == pytest.approx(1e9 / network.inter.bytes_per_second_per_node, rel=0.25)

@@ -14,8 +14,8 @@ from foretrain.prediction.collectives.costs import (
     Collective,
     Group,
     Verb,
-    collective_cost,
     collective_seconds,
+    price_collective,
 )
 from foretrain.prediction.collectives.network import Network, Tier, calibration, network_of, with_factor
 
@@ -212,7 +212,7 @@ def test_a_cloud_that_limits_one_flow_limits_the_ring_between_its_nodes() -> Non
     machine = hardware("aws:g4dn.12xlarge:2")
     network = network_of(machine)
     assert "5 Gbit/s" in network.notes[0]
-    cost = collective_cost(Collective(Verb.ALL_REDUCE, 438e6, Group(2, 1)), network, machine.device)
+    cost = price_collective(Collective(Verb.ALL_REDUCE, 438e6, Group(2, 1)), network, machine.device)
     assert 0.62 < cost.seconds < 0.83
     assert with_factor(network, inter=2.0).inter != network.inter
 

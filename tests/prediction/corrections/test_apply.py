@@ -29,7 +29,7 @@ def prediction_of(batch: int = 64, model: str = MODEL) -> Prediction:
 
 def timing(batch: int, measured: float, seconds: float, on: str = "t4") -> MeasuredStep:
     """A timing of the model as `calibrate` keeps it, with other seconds predicted."""
-    priced = OperatorCostModel().priced(graph_at(workload(MODEL, batch=batch), batch), device(on))
+    priced = OperatorCostModel().price(graph_at(workload(MODEL, batch=batch), batch), device(on))
     step = measured_step(
         TimedConfiguration(MODEL, on, batch), measured, priced_error(MODEL, device(on), priced)
     )

@@ -32,7 +32,7 @@ from foretrain.prediction.operators.pricing import Knowledge
 
 STEP = FixedSteps(device_seconds=3.0, waiting_seconds=1.0)
 T4 = device("t4")
-PRICED = STEP.priced(graph("conv"), T4)
+PRICED = STEP.price(graph("conv"), T4)
 KEPT = measured_step(TimedConfiguration("a", "t4", 8), 1.0, priced_error("a", T4, PRICED))
 PRECISION = KEPT.precision
 

@@ -6,8 +6,7 @@ from foretrain.facts.devices import device
 from foretrain.prediction.memory.estimate import estimate_memory
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import graph_at, workload_of
 
 
 def test_gathered_blocks_leave_little_fragmentation() -> None:

@@ -33,9 +33,8 @@ from foretrain.prediction.strategies.sharded import gather_units
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.tracing.step import trace
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 MIB = 1 << 20
 WIDTH = 1024

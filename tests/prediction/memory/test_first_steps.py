@@ -18,8 +18,7 @@ from foretrain.prediction.memory.first_steps import Timetable, exchange_steps, f
 from foretrain.prediction.memory.lifetimes import tensor_lifetimes
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 OPTIONS = (
     MemoryOptions(),

@@ -24,9 +24,8 @@ from foretrain.prediction.operators.pricing import (
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import graph_at
+from foretrain.workloads.workload import graph_at, workload_of
 
 
 def convolution(dims: Mapping[str, int], direction: Direction = Direction.FORWARD) -> Work:
@@ -114,9 +113,9 @@ def test_graphs_priced_together_cost_what_each_costs_alone(device_id: str) -> No
 def test_steps_priced_together_are_those_priced_alone() -> None:
     """Corrections of whole steps look at each step by itself, in company too."""
     target, model = device("rtx3090"), OperatorCostModel()
-    for graph, joint in zip(graphs(), model.priced_all(graphs(), target), strict=True):
+    for graph, joint in zip(graphs(), model.price_all(graphs(), target), strict=True):
         np.testing.assert_allclose(
-            joint.priced.seconds, model.priced(graph, target).priced.seconds, rtol=1e-12
+            joint.priced.seconds, model.price(graph, target).priced.seconds, rtol=1e-12
         )
 
 

@@ -10,8 +10,8 @@ from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.prediction.operators.matrix import headroom
 from foretrain.prediction.operators.mixed_precision import (
     calibration,
+    choose_correction,
     correct_prices,
-    correction,
     factors,
     power_factors,
     step_weight,
@@ -21,9 +21,8 @@ from foretrain.prediction.operators.pricing import Knowledge, PricedOps, listing
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Kind
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 
 def graph(precision: str = "fp16", compiled: bool = False) -> Graph:
@@ -76,10 +75,10 @@ def test_what_a_step_rests_on() -> None:
 
 def test_only_half_precision_on_tensor_cores_is_corrected() -> None:
     """Other steps were measured by their kernels."""
-    assert correction(graph(), device("rtx3090")) is correct_prices
-    assert correction(graph("bf16"), device("h100-sxm")) is correct_prices
-    assert correction(graph("fp32"), device("rtx3090")) is None
-    assert correction(graph(), device("gtx1080ti")) is None
+    assert choose_correction(graph(), device("rtx3090")) is correct_prices
+    assert choose_correction(graph("bf16"), device("h100-sxm")) is correct_prices
+    assert choose_correction(graph("fp32"), device("rtx3090")) is None
+    assert choose_correction(graph(), device("gtx1080ti")) is None
 
 
 def test_a_compiled_step_is_extrapolated_and_no_slower() -> None:

@@ -21,7 +21,7 @@ from foretrain.prediction.scenario import Evaluation, Scenario
 from foretrain.prediction.strategies.program import gradients
 from foretrain.store.runs import Resource
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 
 def scenario(strategy: str, on: str = "t4:1x2", model: str = "cifar-resnet20", batch: int = 64) -> Scenario:

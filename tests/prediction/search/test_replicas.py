@@ -19,13 +19,12 @@ from foretrain.prediction.search.sketch import (
     reduction,
     replica_step,
 )
-from foretrain.prediction.step.input_pipeline import input_pipeline
+from foretrain.prediction.step.input_pipeline import estimate_input
 from foretrain.prediction.stragglers import default_jitter
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.graph import Phase
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload, graph_at, workload_of
 
 
 def workload(model: str, precision: str = "fp32") -> Workload:
@@ -46,7 +45,7 @@ def in_closed_form(of: Workload, on: str, batch: int) -> tuple[ReplicaStep, Redu
     machine, graph = hardware(on), graph_at(of, batch)
     context = context_on(of, machine)
     gathered = gradient_buckets(graph)
-    step = replica_step(OperatorCostModel().priced(graph, machine.device), machine.device, gathered)
+    step = replica_step(OperatorCostModel().price(graph, machine.device), machine.device, gathered)
     return step, reduction(gathered, machine, context.environment.network)
 
 
@@ -69,7 +68,7 @@ def test_the_closed_form_is_the_timeline(
     full = in_full(of, on, batch, micro_batches)
     step, group = in_closed_form(of, on, batch)
     machine = hardware(on)
-    one = input_pipeline(graph_at(of, batch), machine.device, InputOptions(), machine.devices_per_node)
+    one = estimate_input(graph_at(of, batch), machine.device, InputOptions(), machine.devices_per_node)
     assert one.seconds * micro_batches < full.seconds  # input is hidden in these cases
     estimate = step.estimate(group, micro_batches, None, default_jitter(machine.device)).quantiles
     expected = full.total.quantiles

@@ -20,7 +20,7 @@ from foretrain.facts.hardware import hardware
 from foretrain.prediction.scenario import Evaluation, StepConfiguration, StepContext, evaluate
 from foretrain.prediction.search.search import RETURNED, Ranking, search
 from foretrain.prediction.search.sketch import AFTER, BEFORE, block_costs, blocks_of, sketch
-from foretrain.prediction.step.parallel import parallel_step
+from foretrain.prediction.step.parallel import predict_step
 from foretrain.prediction.strategies.strategy import Layout, layout_of
 from foretrain.workloads.executed import ExecutedGraph
 
@@ -42,7 +42,7 @@ def test_one_block_of_each_kind_gives_the_costs_of_all() -> None:
     blocks = blocks_of(gpt2())
     at = environment("a100-sxm-80gb:4")
     costs = block_costs(blocks, Layout(""), at)
-    whole = parallel_step(ExecutedGraph(gpt2()), Layout(""), 1, at)
+    whole = predict_step(ExecutedGraph(gpt2()), Layout(""), 1, at)
     assert len(costs.forward) == 14
     body = costs.forward.sum() + costs.backward.sum()
     updating = whole.seconds - body
@@ -75,7 +75,7 @@ def test_sketches_are_near_the_prediction_in_full(strategy: str, micro_batches: 
     layout, blocks = layout_of(strategy, 4, 4), blocks_of(of)
     only = replace(layout, pipeline=1, data=1, shard=1, zero_stage=0)
     sketched = sketch(block_costs(blocks, only, at), layout, micro_batches, at)
-    whole = parallel_step(ExecutedGraph(of), layout, micro_batches, at)
+    whole = predict_step(ExecutedGraph(of), layout, micro_batches, at)
     assert sketched.seconds == pytest.approx(whole.seconds, rel=0.1)
     assert sketched.fits
 

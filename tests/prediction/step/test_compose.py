@@ -243,7 +243,7 @@ def test_sends_of_a_pipeline_are_its_traffic_and_its_bubble() -> None:
 
 def test_more_stages_than_layers_are_refused() -> None:
     at, of = environment("t4"), graph("mnist-cnn")
-    spent = call_times(at.model.priced(of, at.device))
+    spent = call_times(at.model.price(of, at.device))
     with pytest.raises(InvalidRequest, match=r"use at most \d+ stages"):
         compose_pipeline(Program(of), spent, ("1f1b", 400, 1), lambda part: part, free)
 

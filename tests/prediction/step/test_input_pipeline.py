@@ -15,9 +15,9 @@ from foretrain.prediction.step.input_pipeline import (
     COPYING,
     DECODING,
     READING,
+    estimate_input,
     host_link,
     input_bytes,
-    input_pipeline,
 )
 from foretrain.workloads.graph import with_options
 
@@ -27,7 +27,7 @@ TEXT = replace(STEP, tokens=51_200)
 
 
 def test_without_a_data_set_only_the_copy_remains() -> None:
-    pipeline = input_pipeline(STEP, T4)
+    pipeline = estimate_input(STEP, T4)
     assert input_bytes(STEP) == 4 * 3 * 8 * 8 * 4  # four images of 3 x 8 x 8 floats
     assert pipeline.copying_seconds == pytest.approx(input_bytes(STEP) / host_link(T4)[1])
     assert pipeline.reading_seconds == pipeline.decoding_seconds == 0
@@ -35,36 +35,36 @@ def test_without_a_data_set_only_the_copy_remains() -> None:
 
 
 def test_files_on_a_hard_disk_take_a_seek_each() -> None:
-    pipeline = input_pipeline(STEP, T4, InputOptions(dataset="imagenet-jpeg", storage="hdd"))
+    pipeline = estimate_input(STEP, T4, InputOptions(dataset="imagenet-jpeg", storage="hdd"))
     assert pipeline.reading_seconds == pytest.approx(100 / 170 + 100 * 115_440 / 270e6)
     assert pipeline.seconds == pipeline.reading_seconds
 
 
 def test_packed_samples_need_no_seek() -> None:
-    pipeline = input_pipeline(STEP, T4, InputOptions(dataset="cifar10", storage="hdd"))
+    pipeline = estimate_input(STEP, T4, InputOptions(dataset="cifar10", storage="hdd"))
     assert pipeline.reading_seconds == pytest.approx(100 * 3073 / 270e6)
 
 
 def test_workers_share_the_decoding() -> None:
     cost = datasets()["imagenet-jpeg"].sheet.number("decode_seconds_per_sample")
     for workers, sharing in ((0, 1), (1, 1), (8, 8)):
-        pipeline = input_pipeline(STEP, T4, InputOptions(dataset="imagenet-jpeg", loader_workers=workers))
+        pipeline = estimate_input(STEP, T4, InputOptions(dataset="imagenet-jpeg", loader_workers=workers))
         assert pipeline.decoding_seconds == pytest.approx(100 * cost / sharing)
 
 
 def test_tokens_count_by_the_token() -> None:
-    pipeline = input_pipeline(TEXT, T4, InputOptions(dataset="tokens", storage="sata-ssd"))
+    pipeline = estimate_input(TEXT, T4, InputOptions(dataset="tokens", storage="sata-ssd"))
     assert pipeline.reading_seconds == pytest.approx(100 / 98_000 + 51_200 * 2 / 560e6)
 
 
 def test_tokens_for_a_model_of_images_make_no_sense() -> None:
     with pytest.raises(InvalidRequest, match="but the inputs of this model are not tokens"):
-        input_pipeline(STEP, T4, InputOptions(dataset="tokens"))
+        estimate_input(STEP, T4, InputOptions(dataset="tokens"))
 
 
 def test_prefetching_leaves_the_slowest_stage_and_nothing_else() -> None:
     options = InputOptions(dataset="imagenet-jpeg", storage="hdd", loader_workers=1)
-    ahead, in_turn = (input_pipeline(STEP, T4, replace(options, prefetch=p)) for p in (True, False))
+    ahead, in_turn = (estimate_input(STEP, T4, replace(options, prefetch=p)) for p in (True, False))
     stages = (ahead.reading_seconds, ahead.decoding_seconds, ahead.copying_seconds)
     assert ahead.seconds == max(stages)
     assert in_turn.seconds == pytest.approx(sum(stages))
@@ -77,21 +77,21 @@ def test_a_training_process_that_loads_itself_overlaps_nothing() -> None:
 
 
 def test_synthetic_samples_and_a_cpu_cost_nothing() -> None:
-    assert input_pipeline(STEP, T4, InputOptions(dataset="synthetic")).seconds == 0
+    assert estimate_input(STEP, T4, InputOptions(dataset="synthetic")).seconds == 0
     cpu = next(item for item in devices().values() if item.is_cpu)
-    assert input_pipeline(STEP, cpu).seconds == 0
+    assert estimate_input(STEP, cpu).seconds == 0
 
 
 def test_every_storage_in_its_order_and_every_data_set_is_predicted() -> None:
     order = ("nvme", "sata-ssd", "network-disk", "hdd")
     times = [
-        input_pipeline(STEP, T4, InputOptions(dataset="imagenet", storage=name)).reading_seconds
+        estimate_input(STEP, T4, InputOptions(dataset="imagenet", storage=name)).reading_seconds
         for name in order
     ]
     assert times == sorted(times)
     assert set(order) == set(storages())
     for name in datasets():
-        assert input_pipeline(TEXT, T4, InputOptions(dataset=name)).seconds >= 0
+        assert estimate_input(TEXT, T4, InputOptions(dataset=name)).seconds >= 0
 
 
 def test_half_the_lanes_take_twice_as_long() -> None:
@@ -103,7 +103,7 @@ def test_half_the_lanes_take_twice_as_long() -> None:
 
 
 def test_what_is_only_on_a_data_sheet_may_take_longer_but_not_shorter() -> None:
-    reading = input_pipeline(STEP, T4, InputOptions(dataset="imagenet", storage="hdd")).estimate.visible[0]
+    reading = estimate_input(STEP, T4, InputOptions(dataset="imagenet", storage="hdd")).estimate.visible[0]
     assert reading.below == 0
     assert reading.above > 0
 
@@ -119,5 +119,5 @@ def test_bad_options() -> None:
 
 def test_keras_copies_the_batch_within_the_step_but_loads_a_data_set_ahead() -> None:
     in_keras = with_options(STEP, framework="keras")
-    assert input_pipeline(STEP, T4).overlaps and not input_pipeline(in_keras, T4).overlaps
-    assert input_pipeline(in_keras, T4, InputOptions(dataset="imagenet-jpeg")).overlaps
+    assert estimate_input(STEP, T4).overlaps and not estimate_input(in_keras, T4).overlaps
+    assert estimate_input(in_keras, T4, InputOptions(dataset="imagenet-jpeg")).overlaps

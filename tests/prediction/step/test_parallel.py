@@ -15,7 +15,7 @@ from foretrain.prediction.step.parallel import (
     BUBBLE,
     EXPOSED,
     OVERLAPPED,
-    parallel_step,
+    predict_step,
     with_launched_exchanges,
 )
 from foretrain.prediction.strategies.program import Axis, parameter_bytes
@@ -59,8 +59,8 @@ def test_a_slower_network_never_makes_a_step_faster(strategy: str) -> None:
     at, layout = environment(ON), layout_of(strategy, 4, 4)
     slower = replace(at, network=with_factor(at.network, intra=0.25))
     now, then = (
-        parallel_step(ExecutedGraph(gpt2()), layout, 2, at),
-        parallel_step(ExecutedGraph(gpt2()), layout, 2, slower),
+        predict_step(ExecutedGraph(gpt2()), layout, 2, at),
+        predict_step(ExecutedGraph(gpt2()), layout, 2, slower),
     )
     assert then.seconds >= now.seconds * (1 - 1e-9)
     assert then.communication_seconds > now.communication_seconds
@@ -71,8 +71,8 @@ def test_a_slower_network_never_makes_a_step_faster(strategy: str) -> None:
 @pytest.mark.parametrize("strategy", ["ddp", "dp", "zero1", "zero3", "dp=1", "tp=1", "pp=1", "cp=1"])
 def test_one_device_is_one_device(strategy: str) -> None:
     at = environment("a100-pcie-40gb")
-    alone = step_estimate(at.model.priced(gpt2(), at.device))
-    step = parallel_step(ExecutedGraph(gpt2()), layout_of(strategy, 1, 1), 1, at)
+    alone = step_estimate(at.model.price(gpt2(), at.device))
+    step = predict_step(ExecutedGraph(gpt2()), layout_of(strategy, 1, 1), 1, at)
     assert step.seconds == pytest.approx(alone.seconds, rel=1e-3)
     assert step.run.computing_seconds == pytest.approx(alone.device_seconds)
     assert step.traffic == ()
@@ -152,7 +152,7 @@ def test_the_host_starts_every_exchange_of_divided_layers() -> None:
     """GPT-2 of 12 blocks: two sums in each forward pass and two in each backward pass, and those around."""
     at = environment("a100-sxm-80gb:8")
     whole = divide_step(ExecutedGraph(gpt2()), layout_of("tp=2,sp=no", 2, 8))
-    step = at.model.priced(whole.graph, at.device)
+    step = at.model.price(whole.graph, at.device)
     plain = call_times(step)
     launched = with_launched_exchanges(plain, whole, step)
     added = launched.host - plain.host

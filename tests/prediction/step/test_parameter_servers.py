@@ -7,10 +7,10 @@ from functools import cache
 import pytest
 from tests.support.hand_made_steps import environment, graph
 
-from foretrain.prediction.collectives.costs import Collective, Group, Verb, collective_cost
+from foretrain.prediction.collectives.costs import Collective, Group, Verb, price_collective
 from foretrain.prediction.cost_models import call_times
-from foretrain.prediction.step.parallel import ParallelStep, parallel_step
-from foretrain.prediction.step.parameter_servers import NOTE, parameter_server_step
+from foretrain.prediction.step.parallel import ParallelStep, predict_step
+from foretrain.prediction.step.parameter_servers import NOTE, predict_server_step
 from foretrain.prediction.strategies.program import optimizer_start, parameter_bytes
 from foretrain.prediction.strategies.strategy import Layout, layout_of
 from foretrain.workloads.executed import ExecutedGraph
@@ -23,12 +23,12 @@ VOICE = graph("voice-conv", batch=20)
 def over_servers(strategy: str, jitter: float = 0.0, on: str = ON, micro_batches: int = 1) -> ParallelStep:
     nodes = 4 if on == ON else 1
     layout = layout_of(strategy, 4, 4 // nodes)
-    return parameter_server_step(ExecutedGraph(VOICE), layout, micro_batches, environment(on), jitter)
+    return predict_server_step(ExecutedGraph(VOICE), layout, micro_batches, environment(on), jitter)
 
 
 def alone() -> tuple[float, float]:
     """A worker's step without its update, and the update."""
-    step = parallel_step(ExecutedGraph(VOICE), Layout("one"), 1, environment(ON))
+    step = predict_step(ExecutedGraph(VOICE), Layout("one"), 1, environment(ON))
     updating = float(call_times(step.priced).device[optimizer_start(VOICE) :].sum())
     return step.seconds - updating, updating
 
@@ -37,7 +37,7 @@ def test_a_synchronous_step_by_hand() -> None:
     """T = t_fwd + t_bwd + 2 S / (B / n) + t_agg."""
     at = environment(ON)
     message = Collective(Verb.SEND, parameter_bytes(VOICE), Group(2, 1))
-    seconds = collective_cost(message, at.network, at.device).seconds
+    seconds = price_collective(message, at.network, at.device).seconds
     computing, updating = alone()
     step = over_servers("ps-sync")
     assert step.seconds == pytest.approx(computing + 2 * 4 * seconds + updating)

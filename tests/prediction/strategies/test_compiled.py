@@ -10,15 +10,14 @@ import pytest
 from tests.support.divided_graphs import matrix_flop, role_bytes
 from tests.support.hand_made_steps import environment
 
-from foretrain.prediction.step.parallel import ParallelStep, parallel_step
+from foretrain.prediction.step.parallel import ParallelStep, predict_step
 from foretrain.prediction.strategies.program import Axis, Program
 from foretrain.prediction.strategies.strategy import divide_step, layout_of
 from foretrain.workloads.executed import ExecutedGraph
 from foretrain.workloads.fused_kernels import FUSED
 from foretrain.workloads.graph import Role
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import executed_graph, executed_graph_at
+from foretrain.workloads.workload import executed_graph, executed_graph_at, workload_of
 
 ON = "a100-sxm-80gb:4"
 DIVISIONS = ["tp=4", "tp=4,sp", "cp=4", "tp=2,sp,cp=2"]
@@ -36,7 +35,7 @@ def program(strategy: str, compiled: bool) -> Program:
 
 
 def step(strategy: str, compiled: bool) -> ParallelStep:
-    return parallel_step(graph(compiled), layout_of(strategy, 4, 4), 1, environment(ON))
+    return predict_step(graph(compiled), layout_of(strategy, 4, 4), 1, environment(ON))
 
 
 @pytest.mark.parametrize("strategy", DIVISIONS)
@@ -87,5 +86,5 @@ def test_a_hugging_face_model_in_tensor_and_pipeline_parallel(tmp_path: Path, st
     layout = layout_of(strategy, 4, 4)
     assert matrix_flop(divide_step(compiled, layout).graph) == matrix_flop(divide_step(eager, layout).graph)
     at = environment(ON)
-    fused, plain = (parallel_step(each, layout, 1, at) for each in (compiled, eager))
+    fused, plain = (predict_step(each, layout, 1, at) for each in (compiled, eager))
     assert fused.seconds < plain.seconds

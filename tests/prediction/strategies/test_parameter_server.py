@@ -90,7 +90,7 @@ def simulated(
 ) -> tuple[float, float]:
     """Seconds per update and mean staleness of the asynchronous variants, one event after another."""
     generator = np.random.default_rng(5)
-    draws = iter(times.drawn(generator, (updates * k * 2 + workers,)).tolist())
+    draws = iter(times.draw(generator, (updates * k * 2 + workers,)).tolist())
     running = [(next(draws), worker, 0) for worker in range(workers)]
     heapq.heapify(running)
     version, staleness, pending, now = 0, 0, [], 0.0
@@ -125,7 +125,7 @@ def test_asynchronous_variants_agree_with_events(times: WorkerTimes, variant: Va
 def shared_link_rate(workers: int, times: WorkerTimes, service: float, visits: int) -> float:
     """Visits per second when those at the server share it evenly, one event after another."""
     generator = np.random.default_rng(9)
-    away = times.drawn(generator, (workers,)).tolist()
+    away = times.draw(generator, (workers,)).tolist()
     served: list[float] = []
     now, done = 0.0, 0
     while done < visits:
@@ -140,7 +140,7 @@ def shared_link_rate(workers: int, times: WorkerTimes, service: float, visits: i
             served.append(service)
         else:
             served.remove(min(served))
-            away.append(float(times.drawn(generator, (1,))[0]))
+            away.append(float(times.draw(generator, (1,))[0]))
             done += 1
     return done / now
 

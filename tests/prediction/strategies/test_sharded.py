@@ -130,11 +130,11 @@ def test_a_sharded_optimizer_takes_its_share_of_the_time() -> None:
     at, start = environment("a100-sxm-80gb"), optimizer_start(gpt2())
 
     def updating(degree: int) -> float:
-        step = at.model.priced(with_sharded_optimizer(gpt2(), degree), at.device)
+        step = at.model.price(with_sharded_optimizer(gpt2(), degree), at.device)
         return float(call_times(step).device[start:].sum())
 
     def computing(degree: int) -> float:
-        step = at.model.priced(with_sharded_optimizer(gpt2(), degree), at.device)
+        step = at.model.price(with_sharded_optimizer(gpt2(), degree), at.device)
         return float(call_times(step).device[:start].sum())
 
     assert updating(4) == pytest.approx(updating(1) / 4, rel=0.1)

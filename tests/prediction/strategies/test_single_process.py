@@ -61,7 +61,7 @@ def test_samples_and_outputs_of_all_devices_move() -> None:
 
 def test_one_interpreter_replicates_modules_and_launches_all_forward_passes() -> None:
     at = environment("gtx1080ti")
-    alone = call_times(at.model.priced(VOICE, at.device))
+    alone = call_times(at.model.price(VOICE, at.device))
     among_four = launch_by_one(alone, VOICE, 4)
     forward = np.array([call.phase is Phase.FORWARD for call in VOICE.calls])
     expected = np.where(forward, 4 * alone.host, alone.host)

@@ -12,7 +12,7 @@ from foretrain.prediction.options import Parallelism
 from foretrain.prediction.predict import predict
 from foretrain.prediction.scenario import Scenario
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 MIXTRAL = Path(__file__).parents[2] / "golden" / "inputs" / "mixtral.json"
 

@@ -14,7 +14,7 @@ from foretrain.serving.rendering.html import document
 from foretrain.serving.views import report_of
 from foretrain.serving.views.guide import NAMES, best_cells, faces, value, written
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from foretrain.prediction.cost_models import OperatorCostModel
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import FP8_SCALINGS, WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators
 from foretrain.workloads.rules.fp8 import TRANSPOSED
-from foretrain.workloads.workload import description, graph_at
+from foretrain.workloads.workload import description, graph_at, workload_of
 
 
 def works(traced: Graph, *kinds: Kind) -> list[Work]:
@@ -96,7 +95,7 @@ def test_no_scaling_is_faster_than_delayed(name: str, compiled: bool) -> None:
     model, on = OperatorCostModel(), device(name)
     seconds = {
         scaling: float(
-            model.priced(
+            model.price(
                 graph("mlp", precision="fp8", fp8_scaling=scaling, compile=compiled), on
             ).priced.seconds.sum()
         )

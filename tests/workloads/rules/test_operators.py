@@ -12,10 +12,9 @@ from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Buffer, Call, Graph, Phase, Role, Spec, with_options
 from foretrain.workloads.ops import Direction, Kind, Work
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 
 def works(traced: Graph, kind: Kind) -> list[Work]:

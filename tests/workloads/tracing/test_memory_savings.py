@@ -8,7 +8,7 @@ from foretrain.prediction.memory.lifetimes import saved_bytes
 from foretrain.workloads.executed import offload_optimizer
 from foretrain.workloads.graph import Graph, Phase, Role, checkpoint_bytes
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 
 def _blocks(**options: bool) -> Graph:

@@ -11,10 +11,9 @@ from foretrain.errors import InvalidRequest
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
 from foretrain.workloads.readers.python_file import live_module
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.rules import operators, unknown_names
 from foretrain.workloads.tracing.step import trace
-from foretrain.workloads.workload import trace_workload
+from foretrain.workloads.workload import trace_workload, workload_of
 from foretrain.workloads.zoo import BuildOptions
 
 POSITIVE = """

@@ -50,7 +50,7 @@ class LearnedSteps(CostModel):
 
     knows_operators: ClassVar[bool] = False
 
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """Steps of the graphs' batches on one device; phases share the time as they share the roofline."""
         return tuple(self._priced(graph, device) for graph in graphs)
 
@@ -60,7 +60,7 @@ class LearnedSteps(CostModel):
         seconds = self.model.predict([row])[0].scale(1 / iterations)
         knowledge = Knowledge.EXTRAPOLATED if self.model.beyond(row) else Knowledge.MEASURED
         whole = Confidence(knowledge, seconds.p10 / seconds.p50, seconds.p90 / seconds.p50, self.source)
-        bound = OperatorCostModel(RooflineModel.name).priced(graph, device)
+        bound = OperatorCostModel(RooflineModel.name).price(graph, device)
         share = seconds.p50 / float(bound.priced.seconds.sum())
         return replace(bound.scale(share), whole=whole)
 
@@ -69,7 +69,7 @@ class LearnedSteps(CostModel):
         if self.network:
             known[MODEL] = self.network
         if self.model.schema.with_role(PREDICTED) is not None:
-            known[PREDICTED] = step_estimate(OperatorCostModel().priced(graph, device)).seconds
+            known[PREDICTED] = step_estimate(OperatorCostModel().price(graph, device)).seconds
         return {**known, **self._settings()}
 
     def _settings(self) -> dict[str, float | str]:

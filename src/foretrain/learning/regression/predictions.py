@@ -18,8 +18,7 @@ from foretrain.learning.regression.columns import BATCH, DEVICE, GPUS, MODEL, PR
 from foretrain.learning.regression.table import TimingTable
 from foretrain.prediction.cost_models import OperatorCostModel, step_estimate
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import Workload, graph_at
+from foretrain.workloads.workload import Workload, graph_at, workload_of
 
 _OPTIONS = frozenset(each.name for each in fields(WorkloadRequest)) - {"model", "batch"}
 Progress = Callable[[str], None]
@@ -65,7 +64,7 @@ def predicted_seconds(
     workload = workload_of(WorkloadRequest(model=model, batch=batch, **typed))
     if gpus == 1:
         return step_estimate(
-            OperatorCostModel().priced(graph_at(workload, batch), device(device_name))
+            OperatorCostModel().price(graph_at(workload, batch), device(device_name))
         ).seconds
     return _on_many(workload, f"{device(device_name).id}:{gpus}")
 

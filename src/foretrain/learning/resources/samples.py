@@ -46,7 +46,7 @@ from foretrain.prediction.step.cpu_workers import (
 from foretrain.store.runs import NODE, Floats, Resource, Run, Status
 from foretrain.workloads.graph import Graph
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 RESOURCES = (Resource.CPU, Resource.MEMORY, Resource.TRANSMIT, Resource.RECEIVE)
 METRICS = ("burst_amount", "burst_duration", "idle_duration")

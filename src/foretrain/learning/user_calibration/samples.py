@@ -12,7 +12,7 @@ from typing import Any
 
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.facts.hardware import cluster
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.corrections.workers import setting_key, step_of_workers
 from foretrain.prediction.operators.pricing import DEFAULT
 from foretrain.prediction.options import InputOptions, Parallelism
@@ -22,8 +22,7 @@ from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.store.runs import PredictionMade, Run, Status
 from foretrain.units import format_duration
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
-from foretrain.workloads.workload import default_batch, graph_at
+from foretrain.workloads.workload import default_batch, graph_at, workload_of
 
 _WORKLOAD = ("batch", "seq_len", "image_size", "precision", "optimizer", "attention", "channels_last")
 _PARALLELISM = ("strategy", "links", "network")
@@ -108,7 +107,9 @@ def _describe_setting(setting: dict[str, Any], cores: int) -> tuple[WorkerStep, 
     sizes = {name: setting[name] for name in _WORKLOAD if name in setting}
     workload = workload_of(WorkloadRequest(model, compile=bool(setting.get("compile")), **sizes))
     parallelism = Parallelism(**{name: setting[name] for name in _PARALLELISM if name in setting})
-    context = step_context(workload, hardware, parallelism, cost_model(DEFAULT, workload), InputOptions())
+    context = step_context(
+        workload, hardware, parallelism, resolve_cost_model(DEFAULT, workload), InputOptions()
+    )
     layout = layout_of(parallelism.strategy, hardware.devices, hardware.devices_per_node)
     batch = default_batch(workload)
     graph = graph_at(workload, batch)

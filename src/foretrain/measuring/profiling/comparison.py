@@ -148,7 +148,7 @@ def predict_operators(
     graph: Graph, device: Device, model: CostModel
 ) -> tuple[StepEstimate, Mapping[Key, float]]:
     """The prediction of a step, and its seconds by phase, kind and layer as a profile measures them."""
-    step = model.priced(graph, device)
+    step = model.price(graph, device)
     seconds: dict[Key, float] = defaultdict(float)
     for op, taken in zip(step.priced.ops, step.priced.seconds.tolist(), strict=True):
         if taken > 0:

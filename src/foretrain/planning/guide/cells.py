@@ -29,7 +29,7 @@ from foretrain.planning.speedup import (
     speedup,
     speedup_per_fold_of_cost,
 )
-from foretrain.prediction.advice.bottleneck import Limit, bottleneck
+from foretrain.prediction.advice.bottleneck import Limit, find_bottleneck
 from foretrain.prediction.cost_models import CostModel
 from foretrain.prediction.operators.cpu import calibration_of
 from foretrain.prediction.operators.pricing import Knowledge
@@ -362,7 +362,7 @@ def _fitting(
 
 
 def _run(evaluation: Evaluation) -> CellStep:
-    limit, memory = bottleneck(evaluation), evaluation.memory
+    limit, memory = find_bottleneck(evaluation), evaluation.memory
     return CellStep(
         step_seconds=evaluation.total.quantiles,
         samples_per_second=evaluation.samples_per_second,

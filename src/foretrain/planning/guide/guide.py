@@ -36,7 +36,7 @@ from foretrain.planning.guide.cells import (
     runs,
 )
 from foretrain.planning.guide.summary import KindSummary, Summary, summarise
-from foretrain.prediction.corrections.apply import cost_model
+from foretrain.prediction.corrections.apply import resolve_cost_model
 from foretrain.prediction.cost_models import CostModel, OperatorCostModel
 from foretrain.prediction.memory.estimate import LARGEST
 from foretrain.prediction.operators.pricing import DEFAULT, RooflineModel
@@ -169,7 +169,9 @@ def _model_guide(
 
 
 def _cost_model(workload: Workload, machine: Machine) -> CostModel:
-    return OperatorCostModel(RooflineModel.name) if machine.is_bound else cost_model(DEFAULT, workload)
+    return (
+        OperatorCostModel(RooflineModel.name) if machine.is_bound else resolve_cost_model(DEFAULT, workload)
+    )
 
 
 def _notes(machines: Sequence[Machine], models: Sequence[ModelGuide]) -> Iterator[str]:

@@ -82,7 +82,7 @@ class Bottleneck:
     advice: tuple[Advice, ...]
 
 
-def bottleneck(
+def find_bottleneck(
     now: Evaluation, advice: tuple[Advice, ...] = (), scaling: ScalingCurve | None = None
 ) -> Bottleneck:
     """What limits a step."""
@@ -209,7 +209,7 @@ class _Change:
     is_what_if: bool = False
 
 
-def advice(resized: ResizedStep, largest_batch: int) -> tuple[Advice, ...]:
+def list_advice(resized: ResizedStep, largest_batch: int) -> tuple[Advice, ...]:
     """The improvements worth making, most gain first, then the what-ifs."""
     now = resized.now
     tried = [_try_change(now, change) for change in _list_changes(resized, largest_batch)]

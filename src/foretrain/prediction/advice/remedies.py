@@ -58,7 +58,7 @@ def options_of(change: str, device: str) -> dict[str, str]:
     return options
 
 
-def remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
+def find_remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
     """What would make a step fit that does not, or how far each change gets; empty if it fits already.
 
     They are kept on disk, since most of them are simulated and some are searched.
@@ -69,13 +69,13 @@ def remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
     if file is not None:
         with suppress(TypeError):  # what is kept cannot be read
             return tuple(MemoryRemedy(*each) for each in read_result(file))
-    computed = _find_remedies(now, largest_batch)
+    computed = _try_remedies(now, largest_batch)
     if file is not None:
         keep_result(file, [(each.change, each.bytes, each.fits) for each in computed])
     return computed
 
 
-def _find_remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
+def _try_remedies(now: Evaluation, largest_batch: int) -> tuple[MemoryRemedy, ...]:
     fitting = [*_remedies(now, largest_batch)]
     if not any(each.fits and not _needs_more_devices(each) for each in fitting):
         fitting += _smallest_combinations(now, (*_memory_changes(now),))

@@ -183,7 +183,7 @@ _HIERARCHICAL = {
 }
 
 
-def collective_cost(collective: Collective, network: Network, device: Device) -> CollectiveCost:
+def price_collective(collective: Collective, network: Network, device: Device) -> CollectiveCost:
     """The fastest algorithm with its time and uncertainty. A group of one costs nothing."""
     group = collective.group
     if group.size == 1:

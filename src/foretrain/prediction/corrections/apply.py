@@ -57,7 +57,7 @@ _REPEATED_STEP = 0.05
 """Standard deviation of the logarithm of a profiled step at other sizes, or measured again."""
 
 
-def cost_model(model: CostModel | str, workload: Workload) -> CostModel:
+def resolve_cost_model(model: CostModel | str, workload: Workload) -> CostModel:
     """The cost model of a name; the default model is corrected by the user's timings."""
     if not isinstance(model, str):
         return model
@@ -72,9 +72,9 @@ class CorrectedCostModel(CostModel):
     inner: CostModel
     model: str
 
-    def priced_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
+    def price_all(self, graphs: Sequence[Graph], device: Device) -> tuple[PricedStep, ...]:
         """The operators of steps, by kind as profiled on the device; timings of whole steps come last."""
-        steps = self.inner.priced_all(graphs, device)
+        steps = self.inner.price_all(graphs, device)
         kinds = kind_corrections(self.model, device.id)
         timings: Sequence[Correction | None] = [None] * len(steps)
         if measurements_file().exists():

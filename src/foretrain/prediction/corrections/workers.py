@@ -134,7 +134,7 @@ def step_of_workers(
     """What the time of a step of CPU workers depends on, priced by the operator calibration alone."""
     tier = at.network.inter
     rate = None if tier is None or tier.assumed else tier.nominal_bytes_per_second
-    priced = OperatorCostModel().priced(graph, at.device)
+    priced = OperatorCostModel().price(graph, at.device)
     on_machine = hardware.devices if at.device.is_this_machine else hardware.devices_per_node
     return worker_step(graph, priced, layout, on_machine, cores, rate)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, combinations
+from typing import NamedTuple
 
 from foretrain.answers import Infeasible
 from foretrain.errors import InvalidRequest
@@ -283,8 +284,7 @@ _HARDLY = 0.02
 """A group that shortens a step by less than this share hardly helps."""
 
 
-@dataclass(frozen=True, eq=False)
-class Without:
+class Without(NamedTuple):
     """A group with its samples, and the fastest division without it; None if there is none."""
 
     group: str

@@ -40,7 +40,7 @@ from foretrain.prediction.scenario import (
     model_flop,
     peak_of,
 )
-from foretrain.prediction.step.parallel import StepEnvironment, parallel_step
+from foretrain.prediction.step.parallel import StepEnvironment, predict_step
 from foretrain.prediction.strategies.program import MemoryOptions
 from foretrain.prediction.strategies.strategy import DATA_PARALLEL, layout_of
 from foretrain.workloads.executed import ExecutedGraph
@@ -242,7 +242,7 @@ class GlobalBatch:
         context = StepContext(self.workload, group, environment, self.input, self.jitter)
         configuration = StepConfiguration(layout_of(DATA_PARALLEL, devices, network.devices_per_node), batch)
         executed = self._executed(batch)
-        step = parallel_step(executed, configuration.layout, 1, environment)
+        step = predict_step(executed, configuration.layout, 1, environment)
         return evaluation_of(context, configuration, executed, step)
 
     @cached_property

@@ -88,7 +88,7 @@ class MixedPrecisionCalibration:
         return 1.0 if kind in _PRODUCTS else factor / self.products
 
 
-def correction(graph: Graph, device: Device) -> Correction | None:
+def choose_correction(graph: Graph, device: Device) -> Correction | None:
     """The correction of a step's prices; None unless it runs in mixed precision on tensor cores."""
     if graph.options.precision not in _HALF or not device.sheet.has("fp16_tensor_flop_per_second"):
         return None

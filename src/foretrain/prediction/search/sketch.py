@@ -35,8 +35,8 @@ from foretrain.prediction.collectives.costs import (
     Collective,
     CollectiveCost,
     Verb,
-    collective_cost,
     collective_seconds,
+    price_collective,
 )
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import PricedStep, call_times, kind_parts, waiting_part
@@ -235,7 +235,7 @@ def block_costs(blocks: Blocks, layout: Layout, at: StepEnvironment) -> BlockCos
     """The costs of blocks, divided by a layout."""
     program = divide_step(blocks.condensed, layout)
     graph = program.graph
-    step = at.model.priced(graph, at.device)
+    step = at.model.price(graph, at.device)
     times = with_launched_exchanges(call_times(step), program, step)
     chain = chain_of(graph, times.device.tolist())
     position = position_of_every_call(graph)
@@ -420,7 +420,7 @@ def reduction(buckets: Sequence[Bucket], hardware: Hardware, network: Network) -
     sizes = np.array([bucket.bytes for bucket in buckets], float)
     seconds = collective_seconds(Verb.ALL_REDUCE, sizes, group, network, hardware.device)
     largest = Collective(Verb.ALL_REDUCE, float(sizes.max(initial=0.0)), group)
-    return Reduction(hardware.devices, seconds, collective_cost(largest, network, hardware.device))
+    return Reduction(hardware.devices, seconds, price_collective(largest, network, hardware.device))
 
 
 @dataclass(frozen=True, eq=False)

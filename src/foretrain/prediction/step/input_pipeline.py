@@ -58,7 +58,7 @@ class InputPipeline:
         )
 
 
-def input_pipeline(
+def estimate_input(
     graph: Graph, device: Device, options: InputOptions | None = None, readers: int = 1
 ) -> InputPipeline:
     """The input pipeline of a step of `graph` on `device`, whose storage is shared by `readers` devices."""

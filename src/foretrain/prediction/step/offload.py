@@ -36,7 +36,7 @@ _FULL_BYTES = 4
 """Bytes of an FP32 number."""
 
 
-def offload_estimate(
+def estimate_offload(
     run: ComposedStep, layout: Layout, micro_batches: int, hardware: Hardware, device: Device
 ) -> Estimate:
     """What offloading adds to a step; nothing where nothing is offloaded."""
@@ -67,7 +67,7 @@ def offload_estimate(
     return Estimate("s", tuple(part for part in parts if part.value > 0))
 
 
-def paging_estimate(paged_out_bytes: float, device: Device) -> Estimate:
+def estimate_paging(paged_out_bytes: float, device: Device) -> Estimate:
     """The time to fetch optimizer state from the host and to write it back, in every step."""
     if not paged_out_bytes:
         return Estimate("s", ())

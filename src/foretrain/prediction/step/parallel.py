@@ -21,7 +21,7 @@ import numpy as np
 from foretrain.errors import InvalidRequest
 from foretrain.estimates import Estimate, Part
 from foretrain.facts.devices import Device
-from foretrain.prediction.collectives.costs import Collective, CollectiveCost, Group, Verb, collective_cost
+from foretrain.prediction.collectives.costs import Collective, CollectiveCost, Group, Verb, price_collective
 from foretrain.prediction.collectives.network import Network
 from foretrain.prediction.cost_models import (
     CallTimes,
@@ -140,12 +140,12 @@ class ParallelStep:
         return sum(each.bytes for each in self.traffic)
 
 
-def parallel_step(
+def predict_step(
     executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment
 ) -> ParallelStep:
     """The step of `executed` (one micro-batch of one replica) on the devices of a layout."""
-    whole = _divided(executed, layout, micro_batches, at)
-    step = at.model.priced(whole.graph, at.device)
+    whole = _divide(executed, layout, micro_batches, at)
+    step = at.model.price(whole.graph, at.device)
     times = with_launched_exchanges(call_times(step), whole, step)
     times = replication(layout).call_times(times, whole, layout)
     return compose_step(whole, step, _with_sharded_update(times, whole, layout, at), layout, at)
@@ -154,22 +154,22 @@ def parallel_step(
 def replicated_program(
     executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment
 ) -> Program:
-    """The program of the only stage of a layout, as `parallel_step` composes it: what memory depends on."""
-    return replication(layout).replicate(_divided(executed, layout, micro_batches, at), layout)
+    """The program of the only stage of a layout, as `predict_step` composes it: what memory depends on."""
+    return replication(layout).replicate(_divide(executed, layout, micro_batches, at), layout)
 
 
-def _divided(executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment) -> Program:
+def _divide(executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment) -> Program:
     if layout.devices > 1 and not at.model.knows_operators:
         raise InvalidRequest(
             f"this cost model predicts whole steps on one device only, not on {layout.devices} devices; use "
             "cost_model foretrain, roofline or per-layer, or `foretrain scaling` on timings of several "
             "placements"
         )
-    return replace(_divide(executed, _model_parallel(layout)), micro_batches=micro_batches)
+    return replace(_divide_once(executed, _model_parallel(layout)), micro_batches=micro_batches)
 
 
 @lru_cache(maxsize=_PROGRAMS_KEPT)
-def _divide(executed: ExecutedGraph, layout: Layout) -> Program:
+def _divide_once(executed: ExecutedGraph, layout: Layout) -> Program:
     return divide_step(executed, layout)
 
 
@@ -210,7 +210,7 @@ def _with_sharded_update(
     known = _updates_of_shares(update)
     if shards not in known:
         known[shards] = with_sharded_optimizer(update, shards)
-    share = call_times(at.model.priced(known[shards], at.device))
+    share = call_times(at.model.price(known[shards], at.device))
     return CallTimes(np.append(times.device[:start], share.device), np.append(times.host[:start], share.host))
 
 
@@ -281,7 +281,7 @@ def exchange_costs(layout: Layout, at: StepEnvironment) -> Costs:
 
     @cache
     def cost(verb: Verb, size: float, axes: tuple[Axis, ...]) -> CollectiveCost:
-        return collective_cost(Collective(verb, size, _group(verb, axes, layout, at)), at.network, at.device)
+        return price_collective(Collective(verb, size, _group(verb, axes, layout, at)), at.network, at.device)
 
     return lambda exchange: cost(exchange.verb, exchange.bytes, exchange.axes)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretrain.estimates import Estimate, Part
-from foretrain.prediction.collectives.costs import Collective, CollectiveCost, Group, Verb, collective_cost
+from foretrain.prediction.collectives.costs import Collective, CollectiveCost, Group, Verb, price_collective
 from foretrain.prediction.cost_models import call_times
-from foretrain.prediction.step.parallel import EXPOSED, ParallelStep, StepEnvironment, Traffic, parallel_step
+from foretrain.prediction.step.parallel import EXPOSED, ParallelStep, StepEnvironment, Traffic, predict_step
 from foretrain.prediction.stragglers import WorkerTimes
 from foretrain.prediction.strategies.program import Axis, gradients, optimizer_start
 from foretrain.prediction.strategies.strategy import Layout, PsUpdate, replication
@@ -21,13 +21,13 @@ from foretrain.workloads.executed import ExecutedGraph
 NOTE = "assumes that servers update parameters as fast as a worker's device"
 
 
-def parameter_server_step(
+def predict_server_step(
     executed: ExecutedGraph, layout: Layout, micro_batches: int, at: StepEnvironment, jitter: float
 ) -> ParallelStep:
     """The step of workers with parameter servers; `jitter` is the coefficient of variation of their times."""
     assert layout.servers is not None
     graph = executed.graph
-    alone = parallel_step(executed, Layout(layout.name), micro_batches, at)
+    alone = predict_step(executed, Layout(layout.name), micro_batches, at)
     updating = float(call_times(alone.priced).device[optimizer_start(graph) :].sum())
     size = float(sum(gradient.bytes for gradient in gradients(graph)))
     message = _message(size / layout.servers.servers, at)
@@ -43,7 +43,7 @@ def _message(size: float, at: StepEnvironment) -> CollectiveCost:
     if at.network.inter is None and at.network.intra is None:
         return CollectiveCost(0.0, "none", "none", 1.0, 1.0, "no communication")
     pair = Group(2, 2 if at.network.inter is None else 1)
-    return collective_cost(Collective(Verb.SEND, size, pair), at.network, at.device)
+    return price_collective(Collective(Verb.SEND, size, pair), at.network, at.device)
 
 
 def _traffic(verb: Verb, size: float, layout: Layout, update: PsUpdate, message: CollectiveCost) -> Traffic:

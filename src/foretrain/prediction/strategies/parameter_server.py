@@ -30,6 +30,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest
 from foretrain.prediction.stragglers import (
@@ -123,8 +124,7 @@ def synchronous_seconds(
     return computing + exchange + aggregation_seconds + overhead_seconds
 
 
-@dataclass(frozen=True)
-class _Pace:
+class _Pace(NamedTuple):
     """Average time of an update, without and with exchanges."""
 
     waiting: float
@@ -198,12 +198,13 @@ def _first_k_continuing(workers: int, k: int, times: WorkerTimes, server: Server
         return _any_k_batches(workers, k, times, server)
     busy = 2 * k * server.message_seconds + server.aggregation_seconds
     memoryless = times.distribution is Distribution.SHIFTED_EXPONENTIAL and times.shift == 0
-    alone = simulate_first_k(times, k, workers)
-    waiting = expected_order_statistic(times, k, workers) if memoryless else alone.seconds
+    if memoryless:
+        waiting, error = expected_order_statistic(times, k, workers), 0.0
+    else:
+        waiting, error = simulate_first_k(times, k, workers)
     if busy == 0 and server.overhead_seconds == 0:
-        return _Pace(waiting, waiting, 0.0 if memoryless else alone.standard_error)
-    whole = simulate_first_k(times, k, workers, busy, server.overhead_seconds)
-    return _Pace(waiting, whole.seconds, whole.standard_error)
+        return _Pace(waiting, waiting, error)
+    return _Pace(waiting, *simulate_first_k(times, k, workers, busy, server.overhead_seconds))
 
 
 _PACES: Mapping[Variant, Callable[[int, int, WorkerTimes, Server], _Pace]] = {

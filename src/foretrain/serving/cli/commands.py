@@ -138,7 +138,7 @@ class PredictOutput(FitOutput):
         if self.timeline is not None:
             from foretrain.encoding import to_json
             from foretrain.facts.user_data import write_output
-            from foretrain.prediction.chrome_trace import chrome_trace
+            from foretrain.prediction.timeline import chrome_trace
 
             title = f"{answer.workload.source.name} on {answer.cluster.name}, {answer.strategy}"
             stages = len({stream.device for stream in answer.timeline.streams})

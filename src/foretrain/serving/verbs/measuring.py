@@ -407,7 +407,7 @@ def traced_profile(
     from foretrain.measuring.profiling.attribution import measured_operators
     from foretrain.measuring.profiling.comparison import compare
     from foretrain.measuring.profiling.kineto import read_trace
-    from foretrain.prediction.corrections.apply import cost_model
+    from foretrain.prediction.corrections.apply import resolve_cost_model
     from foretrain.prediction.operators.pricing import DEFAULT
     from foretrain.workloads.workload import graph_of
 
@@ -422,7 +422,9 @@ def traced_profile(
     progress("recording the step")
     graph = graph_of(trained)
     measured = measured_operators(events, graph)
-    return compare(trained.source.name, graph, device, model or cost_model(DEFAULT, trained), measured, run)
+    return compare(
+        trained.source.name, graph, device, model or resolve_cost_model(DEFAULT, trained), measured, run
+    )
 
 
 def _profile_here(trained: Workload, seconds: float, progress: Progress) -> Profile:

@@ -91,7 +91,7 @@ def fit(
     from foretrain.facts.hardware import cluster, with_topology
     from foretrain.prediction.predict import fit as core
     from foretrain.prediction.scenario import Scenario, refuse_before_reading
-    from foretrain.workloads.requests import precision_of
+    from foretrain.workloads.workload import precision_of
 
     machines = with_topology(cluster(request.on), topology(request))
     parallelism = part(Parallelism, request)
@@ -109,7 +109,7 @@ def scenario(
     """The training step that a request asks for."""
     from foretrain.facts.hardware import cluster, with_power_limit, with_topology
     from foretrain.prediction.scenario import Scenario, refuse_before_reading
-    from foretrain.workloads.requests import precision_of
+    from foretrain.workloads.workload import precision_of
 
     joined = with_topology(cluster(request.on), topology(request))
     machines, model = with_power_limit(joined, request.power_limit), cost_model(request)
@@ -147,7 +147,7 @@ def topology(request: TopologyOption | ScalingRequest | LinksRequest) -> Topolog
 
 def workload(request: ModelOption | Request, source: ModelSource | None = None, **other: Any) -> Workload:
     """The workload that a request describes; `source` in place of the model it names."""
-    from foretrain.workloads.requests import workload_of
+    from foretrain.workloads.workload import workload_of
 
     return workload_of(part(WorkloadRequest, request, **other), source)
 

@@ -87,7 +87,7 @@ def _consumption(
 def _scenario(request: ResourcesRequest, source: ModelSource | None = None) -> Scenario:
     from foretrain.facts.hardware import cluster, with_topology
     from foretrain.prediction.scenario import Scenario, refuse_before_reading
-    from foretrain.workloads.requests import precision_of
+    from foretrain.workloads.workload import precision_of
 
     machines = with_topology(cluster(request.on), topology(request))
     parallelism, loading = part(Parallelism, request), part(InputOptions, request)

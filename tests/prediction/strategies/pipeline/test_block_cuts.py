@@ -23,7 +23,7 @@ from foretrain.prediction.strategies.pipeline.cuts import (
 )
 from foretrain.prediction.strategies.strategy import layout_of
 from foretrain.workloads.options import WorkloadRequest
-from foretrain.workloads.requests import workload_of
+from foretrain.workloads.workload import workload_of
 
 CHAIN = Chain(
     forward_seconds=np.array([1.0, 2.0, 3.0, 4.0, 5.0]),

@@ -25,9 +25,8 @@ from foretrain.prediction.strategies.pipeline.cuts import (
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.options import ResolvedOptions, WorkloadRequest
-from foretrain.workloads.requests import workload_of
 from foretrain.workloads.tracing.step import trace
-from foretrain.workloads.workload import graph_of
+from foretrain.workloads.workload import graph_of, workload_of
 
 WIDTH = 8
 BATCH = 2

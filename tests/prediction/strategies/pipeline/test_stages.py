@@ -29,7 +29,7 @@ def model(name: str) -> Graph:
 def cutting(name: str, stages: int, chunks: int = 1) -> Pipeline:
     of, at = model(name), environment("a100-sxm-80gb")
     order = schedule("interleaved" if chunks > 1 else "1f1b", stages, 4, chunks)
-    times = call_times(at.model.priced(of, at.device))
+    times = call_times(at.model.price(of, at.device))
     return cut_program(Program(of, micro_batches=4), times.device, order, StageLink())
 
 
@@ -110,14 +110,14 @@ def test_a_stage_is_a_graph_of_its_own(name: str) -> None:
 
 def test_cuts_balance_the_stages() -> None:
     at = environment("a100-sxm-80gb")
-    times = call_times(at.model.priced(gpt2(), at.device)).device
+    times = call_times(at.model.price(gpt2(), at.device)).device
     busy = [times[stage.calls].sum() for stage in cutting("gpt2", 4).stages]
     assert max(busy) < 1.5 * sum(busy) / 4
 
 
 def test_more_stages_than_layers_are_refused() -> None:
     of, at = graph("mnist-cnn"), environment("a100-sxm-80gb")
-    times = call_times(at.model.priced(of, at.device)).device
+    times = call_times(at.model.price(of, at.device)).device
     with pytest.raises(
         InvalidRequest, match=r"500 stages for a model with \d+ layers .* use at most \d+ stages"
     ):
