@@ -62,7 +62,7 @@ def train(steps: int, batch: int, hidden: int, is_distributed: bool) -> None:
             if done == steps:
                 break
     if os.environ.get("RANK", "0") == "0":
-        print(f"trained {done} steps, loss {loss.item():.3f}")  # noqa: T201
+        print(f"trained {done} steps, loss {loss.item():.3f}")
 
 
 def network(hidden: int) -> nn.Module:

@@ -107,7 +107,7 @@ def main() -> None:
         sys.exit(f"{world} processes train {samples} samples a step, the plan {setting('GLOBAL_BATCH')}")
     report = train(options.steps)
     if not is_distributed or distributed.get_rank() == 0:
-        print(json.dumps(report))  # noqa: T201
+        print(json.dumps(report))
         if options.report is not None:
             options.report.write_text(json.dumps(report))
     if is_distributed:
