@@ -328,7 +328,8 @@ def list_shipped() -> Iterator[str]:
     named += [(f"`hf:` {name.removeprefix(library.TRANSFORMERS)}", name)
               for name in architectures if name.startswith(library.TRANSFORMERS)]  # fmt: skip
     for model, name in named:
-        known = library.read_all(name)
+        file = library._read(name)
+        known = frozenset(file.header["variants"]) if file is not None else frozenset()
         kinds = tuple(_describe_kind(architectures[name], known, of) for of in GROUPS.values())
         by_kinds.setdefault(kinds, []).append(model)
     yield f"| models | {' | '.join(GROUPS)} |"
@@ -337,7 +338,7 @@ def list_shipped() -> Iterator[str]:
         yield f"| {', '.join(models)} | {' | '.join(kinds)} |"
 
 
-def _describe_kind(recorded: Recorded, known: Stored, of: Callable[[StepVariant], bool]) -> str:
+def _describe_kind(recorded: Recorded, known: frozenset[str], of: Callable[[StepVariant], bool]) -> str:
     wanted = [each for each in variants_of(recorded) if of(each)]
     stored = [each for each in wanted if each.key in known]
     if not wanted:

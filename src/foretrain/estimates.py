@@ -140,6 +140,7 @@ class Estimate:
     @property
     def value(self) -> float:
         """The median: the sum of the visible parts."""
+        # fsum is exact: the order of the parts changes no last digit.
         return math.fsum(part.value for part in self.visible)
 
     @property
@@ -169,6 +170,7 @@ class Estimate:
     def at_least(self, below: float, above: float) -> Estimate:
         """The same parts, with `common` such that the sum deviates by at least these shares of its median."""
         p50 = self.value
+        # In quadrature with the deviations of the parts, `common` makes up what they lack to the share.
         common = [
             max(had, math.sqrt(max(0.0, (p50 * share) ** 2 - _combined(self.visible, side) ** 2)))
             for side, share, had in (("below", below, self.common.below), ("above", above, self.common.above))
@@ -210,6 +212,7 @@ def longest(*estimates: Estimate) -> Estimate:
     floor = max(quantiles.p10 for quantiles in all_quantiles)
     ceiling = max(quantiles.p90 for quantiles in all_quantiles)
     narrowed = _narrow_below(winner, p50 - floor)
+    # Deviations of different sources add in quadrature: with this one p90 of the sum is the ceiling.
     risk = math.sqrt(max(0.0, (ceiling - p50) ** 2 - (winner.quantiles.p90 - p50) ** 2))
     worst = max(losers, key=lambda estimate: estimate.quantiles.p90)
     extra = (

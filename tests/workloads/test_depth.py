@@ -17,6 +17,7 @@ from foretrain.workloads.zoo import BuildOptions, zoo
 MODELS = (
     "bert-base", "bert-large-classifier", "nanogpt-shakespeare", "gpt2", "opt-1.3b", "llama2-7b", "llama3-8b",
     "llama3.2-1b", "t5-small", "transformer-base", "vit-b-16", "gpt3-xl-neusight",
+    "whisper-small", "sd3-medium", "flux1-dev",
 )  # fmt: skip
 """One of every kind of block in the zoo."""
 BF16 = ResolvedOptions(precision="bf16")

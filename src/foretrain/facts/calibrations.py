@@ -108,6 +108,7 @@ def forget_constants(packages: Collection[str] = ("foretrain",)) -> None:
     """Empty the caches of loaded modules that may hold results of calibrations."""
     _generation[0] += 1
     for name, module in list(sys.modules.items()):
+        # Every module, not a list of them: a cache that someone adds later must be emptied as well.
         if name.split(".")[0] not in packages or name.startswith(_WITHOUT_CONSTANTS):
             continue
         for value in list(vars(module).values()):

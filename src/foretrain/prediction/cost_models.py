@@ -305,6 +305,7 @@ def narrow(parts: Sequence[Part], evidence: TimingEvidence) -> tuple[Part, ...]:
     if evidence.spread is not None:
         quantiles = Estimate("s", tuple(parts)).quantiles
         width = (quantiles.p90 - quantiles.p10) / 2
+        # Half of p90 - p10 of a log-normal: median · (e^(z σ) - e^(-z σ)) / 2.
         target = quantiles.p50 * np.sinh(Z90 * evidence.spread)
         factor = min(1.0, float(target) / width) if width > 0 else 1.0
     return tuple(
@@ -394,6 +395,7 @@ class OperatorCostModel(CostModel):
         for graph, step in zip(new, self._price(new, device), strict=True):
             known = _prices(graph)
             known[key] = step
+            # The oldest goes first: a guide prices one graph on a hundred devices.
             if len(known) > _DEVICES_KEPT:
                 del known[next(iter(known))]
         return tuple(_prices(graph)[key] for graph in graphs)

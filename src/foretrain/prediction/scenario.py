@@ -220,6 +220,7 @@ class Evaluation:
     @cached_property
     def fits(self) -> bool:
         """Whether the fullest device has the memory: `memory.fits`, with less work where that is unknown."""
+        # A cached property is in `vars` once it was asked for; asking here would simulate the allocator.
         if self.known_memory is not None or "fullest" in vars(self):
             return self.memory.fits
         run, at = self.step.run, self.context.environment
@@ -285,6 +286,7 @@ def in_usual_precision(workload: Workload, devices: Iterable[Device]) -> Workloa
     if PRECISION not in workload.left_open:
         return workload
     usual = {usual_precision(device) for device in devices}
+    # From the lowest: all devices of a step exchange gradients of one type.
     common = next(name for name in ("fp32", "fp16", "bf16") if name in usual)
     return _with_options(workload, _in_precision(workload, common))
 
@@ -525,6 +527,7 @@ def _as_run(
 ) -> tuple[StepContext, ExecutedGraph]:
     """The context with weights as the layout stores them, and one micro-batch of the workload."""
     layout = configuration.layout
+    # Before the graph is made: its casts, buffers and updates depend on how weights are stored.
     context = replace(context, workload=as_stored(context.workload, storage_of(layout)))
     _refuse_impossible(context.workload.options, configuration)
     executed = executed or executed_graph_at(context.workload, configuration.micro_batch)
@@ -619,6 +622,7 @@ def evaluation_of(
 
         copies = estimate_offload(step.run, layout, configuration.micro_batches, context.hardware, device)
         total = sequence((total, copies)) if copies.parts else total
+    # Last, since a loader that prefetches works beside all else, copies of offloading included.
     if loading.estimate.parts:
         total = longest(total, loading.estimate) if loading.overlaps else sequence((total, loading.estimate))
     evaluation = Evaluation(configuration, executed, step, loading, total, context)

@@ -169,6 +169,7 @@ class Spread:
 
     def apply(self, estimate: Estimate, traits: SpreadTraits, narrowing: float = 1.0) -> Estimate:
         """An estimate at least as uncertain as sources differ; the user's timings narrow that."""
+        # Logarithms of the time become shares of the median, which is what an estimate deviates by.
         below, above = (narrowing * each for each in self.logs(traits))
         return estimate.at_least(1 - math.exp(-below), math.exp(above) - 1)
 

@@ -195,8 +195,10 @@ def simulate_first_k(
 
     An update keeps the server busy for `busy_seconds`; its K workers restart after that and an overhead.
     """
+    # A fixed seed: the same request has the same answer.
     generator = np.random.default_rng(0)
     updates = max(_LEAST_UPDATES, math.ceil(_GRADIENTS / (_REPLICAS * k)))
+    # At the start all workers begin together; the average is of updates after they have drifted apart.
     warm_up = max(updates // 4, math.ceil(4 * workers / k))
     ready = times.draw(generator, (_REPLICAS, workers))
     free, began = np.zeros(_REPLICAS), np.zeros(_REPLICAS)

@@ -201,6 +201,7 @@ def find(entry: str) -> Graph | Family | None:
         return _unkept[entry]
     file = _file(entry)
     try:
+        # By time of writing, since another process may have replaced the file.
         return _load(file, file.stat().st_mtime_ns)
     except (OSError, Corrupt, ValueError, KeyError, TypeError, IndexError):
         return None

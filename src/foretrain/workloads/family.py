@@ -163,6 +163,7 @@ def _mix(sizes_at_corners: Sequence[Sequence[int]], weights: Sequence[float]) ->
             mixed.append(at_corners[0])
             continue
         value = math.fsum(size * weight for size, weight in zip(at_corners, weights, strict=True))
+        # Sizes are whole numbers; weights are not exact, so that a sum may miss one by rounding.
         whole = round(value)
         if abs(value - whole) > 1e-6 * max(1.0, abs(value)) or whole < 0:
             raise NotDerivable(f"a size would be {value:.3f}")

@@ -60,6 +60,7 @@ _POOLING_BACKWARD = "aten.max_pool2d_with_indices_backward"
 _OFFSET = "int8"
 """Compiled pooling saves offsets in the window, eager pooling eight-byte indices of the image."""
 
+# The constants of PyTorch's partitioner: see the module's text.
 _BIAS_PER_CALL = 1.1
 _FARTHEST = 100
 _REDUCTION = 4

@@ -45,6 +45,7 @@ def _run(words: str, home: Path) -> subprocess.CompletedProcess[str]:
         "predict llama3-8b --on h100-sxm:8 --strategy fsdp --seq-len 4096",
         "plan resnet50 --samples 1281167 --epochs 90 --precision fp16 --deadline 24h",
         "trace gpt2 --batch 4",
+        "predict flux1-dev --on h200-sxm --batch 1 --image-size 512 --precision bf16 --no-advice",
         "guide resnet18 --on a100-sxm-40gb",
         "models",
         pytest.param(f"schedule {JOBS} --policy greedy --draws 2", id="schedule"),

@@ -11,8 +11,11 @@ from foretrain.errors import InvalidRequest
 from foretrain.workloads.example import Example
 from foretrain.workloads.graph import Graph, Phase, Role
 from foretrain.workloads.options import ResolvedOptions
+from foretrain.workloads.readers import read_model
 from foretrain.workloads.rules import operators
 from foretrain.workloads.tracing.step import trace
+from foretrain.workloads.workload import Workload, trace_workload
+from foretrain.workloads.zoo import BuildOptions
 
 WEIGHTS = 3 * 4 + 5 * 3
 
@@ -56,6 +59,17 @@ def test_full_gradients_take_four_bytes_and_stay() -> None:
     assert {buffer.name for buffer in gradients} == {"0.weight", "1.weight"}
     assert all(buffer.dies == len(graph.calls) for buffer in gradients)
     assert sum(call.name == "aten.add_" for call in graph.calls if call.phase is Phase.BACKWARD) == 2
+
+
+def test_a_parameter_without_a_gradient_keeps_its_fp32_gradient_as_it_is() -> None:
+    """T5's bias of positions is a mask of fused attention, which has no gradient there."""
+    options = ResolvedOptions(precision="bf16", weights="bf16", master_weights=True, gradients="fp32")
+    source = read_model("t5-small").with_blocks(1)
+    graph = trace_workload(Workload(source, BuildOptions(batch=2, seq_len=8), options))
+    kept = {buffer.name for buffer in graph.buffers if buffer.role is Role.GRADIENT}
+    assert {"encoder.relative.bias.weight", "tokens.weight"} <= kept
+    added = [call for call in graph.calls if call.name == "aten.add_" and call.phase is Phase.BACKWARD]
+    assert len(added) == len(kept) - 2  # those of encoder and decoder get nothing
 
 
 def test_products_run_in_half_without_casts_and_the_loss_in_full() -> None:

@@ -224,6 +224,7 @@ def _try_change(now: Evaluation, change: _Change) -> Advice | None:
     try:
         then = change.evaluate()
         gain = then.samples_per_second / now.samples_per_second
+        # The gain first: memory is simulated, and most changes are out by their gain.
         if not change.is_what_if and (gain < MIN_GAIN or not then.memory.fits):
             return None
     except ForetrainError:  # a model without blocks, half of one device, a precision the device lacks
@@ -242,6 +243,7 @@ def _try_change(now: Evaluation, change: _Change) -> Advice | None:
 
 def _list_changes(resized: ResizedStep, largest_batch: int) -> Iterator[_Change]:
     now = resized.now
+    # Where loading overlaps the step and is faster, a faster loader changes nothing.
     if now.input.seconds > now.step.seconds or not now.context.input.overlaps:
         yield from _change_input(now)
     yield from _change_precision(now)

@@ -87,10 +87,12 @@ class CorrectedCostModel(CostModel):
 def _with_both(step: PricedStep, kinds: KindCorrections | None, timing: Correction | None) -> PricedStep:
     """A step corrected by profiles and by timings; a timing is relative to the step without profiles."""
     profiled = step if kinds is None else with_kinds(step, kinds)
+    # Profiles of this device say more of a step than timings of other steps do, a timing of this step most.
     if timing is None or (kinds is not None and not timing.is_measured):
         return profiled
     if kinds is None:
         return correct_step(step, timing)
+    # The factor of a timing is relative to the plain step: what profiles changed is taken out of it.
     plain, now = step_estimate(step).seconds, step_estimate(profiled).seconds
     return correct_step(profiled, replace(timing, factor=timing.factor * plain / now if now else 1.0))
 
@@ -231,6 +233,7 @@ def with_kinds(step: PricedStep, corrections: KindCorrections) -> PricedStep:
 def _factor(
     phase: Phase, kind: Kind, corrections: KindCorrections, trust: Mapping[Kind, Confidence]
 ) -> float:
+    # A profiler sees the kernels of an update, whatever kinds of operator they are made of.
     group = Kind.OPTIMIZER if phase is Phase.OPTIMIZER else kind
     ratio = corrections.log_ratios.get((phase, group), 0.0)
     if corrections.is_own:

@@ -99,6 +99,7 @@ class HostModel:
         each = np.where(is_update, self.optimizer_seconds, each)
         seconds: Floats = np.asarray(np.where(listing.kernels > 0, each, 0.0), float)
         for phase in (Phase.FORWARD, Phase.BACKWARD):
+            # Guards and wrapper run once for each compiled graph, before its first kernel.
             launched = np.flatnonzero((listing.phases == PHASES.index(phase)) & (listing.kernels > 0))
             if len(launched):
                 seconds[launched[0]] += self.compiled_call_seconds

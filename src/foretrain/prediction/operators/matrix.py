@@ -168,6 +168,7 @@ def units_of(works: WorkTable) -> list[str]:
 def norm(*parts: Floats) -> Floats:
     """The p-norm of times that overlap."""
     stacked = np.stack(parts)
+    # Relative to the longest, so that empty products (0 s) divide by no zero and tiny ones do not underflow.
     top = np.maximum(stacked.max(axis=0), 1e-30)
     summed: Floats = top * ((stacked / top) ** _OVERLAP).sum(axis=0) ** (1 / _OVERLAP)
     return summed
@@ -189,6 +190,7 @@ def product_seconds(
     computing = 2 * a * b * depth / (work.peak / sms * compute_share * efficiency)
     feeding = blocks * (a + b) * work.k * work.item_bytes / feed_rate
     times = norm(computing, feeding)
+    # Libraries choose the tile by heuristics. A soft minimum keeps times continuous where the choice changes.
     best = times.min(axis=0)
     soft_minimum: Floats = best * ((times / best) ** -_CHOICE).sum(axis=0) ** (-1 / _CHOICE)
     return known.start_cycles / clock + norm(soft_minimum, moving)
@@ -197,6 +199,7 @@ def product_seconds(
 def _depth(waves: Floats, k: Floats, known: ProductConstants) -> Floats:
     """Depth of the sums of the busiest SM, including the start of each tile."""
     whole = known.wave_rounding * np.ceil(waves) + (1 - known.wave_rounding) * waves
+    # With fewer tiles than multiprocessors libraries split the sum over the idle ones, not without end.
     split = np.maximum(waves * k, np.minimum(k, known.least_split))
     deep = np.where(waves < 1, split, np.maximum(whole, 1.0) * k)
     return np.asarray(deep + np.maximum(waves, 1.0) * known.k_start)
@@ -389,6 +392,7 @@ class Unit:
 
         A device limited to fewer watts than its data sheet says achieves as much less as the limit predicts.
         """
+        # A measured share holds at the power of the data sheet; the user may have set a lower limit.
         if device.id in self.shares:
             return self.shares[device.id] * self._by_power(device, devices().get(device.id, device))
         known = [devices()[name] for name in self.shares]
@@ -397,6 +401,7 @@ class Unit:
             limit = self.kernels(device).power_limit
             likely = [limit.of_twin(device, each, self.shares[each.id], self.name) for each in twins]
             return float(np.exp(np.mean(np.log(likely))))
+        # No board of this silicon was measured: half of what its generation deviates by is taken over.
         expected = self.expected(device)
         ratios = [self.shares[e.id] / self.expected(e) for e in known if e.generation == device.generation]
         return float(expected * np.exp(_SAME_GENERATION * np.mean(np.log(ratios)))) if ratios else expected

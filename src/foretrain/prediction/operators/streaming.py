@@ -142,6 +142,7 @@ class StreamConstants:
 def _pattern(works: WorkTable) -> Floats:
     length = works.dim("length")
     softmax, norm = works.where(frozenset({Kind.SOFTMAX})), works.where(frozenset({Kind.NORMALISATION}))
+    # The row of a batch norm is spread over the batch: it ends on no line of its own.
     odd = ((length * works.item_bytes) % _LINE_BYTES != 0) & (works.dim("over_batch", 0) == 0)
     pattern = np.zeros(len(works))
     pattern[softmax] = (np.where(length <= _WARP_ROW, _SHORT, _LONG) + odd)[softmax]
@@ -244,6 +245,7 @@ def stream_seconds(columns: Streams, device: Device, share: float, constants: St
     """Seconds of works with these columns, at a delivered share of the device's bandwidth."""
     clock, sms = device.clock_hertz, device.sm_count
     pattern = columns.pattern.astype(int)
+    # A smooth step from 0 to 1, not a threshold: an answer must not depend on the last bit of a size.
     x = (columns.crowding / constants.crowding_midpoint) ** constants.crowding_sharpness
     traffic = columns.compulsory_bytes + columns.reread_bytes * x / (1 + x)
     moving = traffic / (device.memory_bytes_per_second * share * np.array(constants.efficiency)[pattern])
@@ -254,6 +256,7 @@ def stream_seconds(columns: Streams, device: Device, share: float, constants: St
     summing = columns.sums_columns * traffic / (sms * clock * constants.column_bytes)
     addressing = columns.window_elements / (sms * clock * constants.window_elements)
     looping = columns.loops * constants.chunk_cycles[_NORM] / 2 / clock
+    # The terms overlap in one kernel, so that the longest dominates; launches come one after the other.
     p = constants.overlap
     together: Floats = (moving**p + turning**p + summing**p + addressing**p + looping**p) ** (1 / p)
     return columns.launches * constants.start_cycles / clock + together
@@ -282,6 +285,7 @@ def nearest_share(target: Device, known: Iterable[tuple[str, float]]) -> float:
     if target.id in of_device:
         return of_device[target.id]
     measured = [(devices()[name], share) for name, share in of_device.items()]
+    # From the most similar devices to any: the share depends on memory controller and board.
     for level in ("family", "generation", "vendor", "kind"):
         value = getattr(target, level)
         similar = [share for each, share in measured if getattr(each, level) == value]

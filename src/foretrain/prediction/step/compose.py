@@ -160,10 +160,12 @@ def compose(
     contention: Contention = NO_CONTENTION,
 ) -> ComposedStep:
     """The step of a program without pipeline stages."""
+    # First as if the host were infinitely fast: calls and exchanges alone.
     segments = _Segments(program, times, exchange_seconds)
     run, seconds = segments.step(program.micro_batches)
     launching = _launched_seconds(segments)
     computing = per_step(times.device, program)
+    # Launches overlap what every micro-batch repeats. Exchanges after the last one come on top of them.
     _, repeated = segments.step(program.micro_batches, exchanges=_EVERY)
     whole = segments.exchanging(program.micro_batches)
     waiting = max(0.0, launching - repeated)
@@ -178,6 +180,7 @@ def compose(
     lost = whole.lost(whole.seconds - exposed, contention)
     absorbed = min(lost, waiting)  # a device that waits for launches has time to spare
     seconds, exposed, waiting = seconds + lost - absorbed, exposed + lost, waiting - absorbed
+    # What a strategy does on the host before it sends (`Exchange.host_seconds`) counts as launching.
     prepared = min(exposed, whole.host_seconds)
     return ComposedStep(
         seconds=seconds,
@@ -407,6 +410,7 @@ class _Segments:
             is_last = number == micro_batches - 1
             when = exchanges or _occasions(number == 0, is_last)
             self._start_exchanges(-1, when, computed, order, awaited)
+            # The optimizer, behind `body`, runs once: after the last micro-batch.
             for segment in range(len(bounds) - 1 if is_last else body):
                 computed = (len(order.what),)
                 order.streams.append(0)
@@ -455,6 +459,7 @@ class _Segments:
         simulated = min(micro_batches, _SIMULATED)
         run = self.play(simulated, waits_per_launch, exchanges)
         seconds = run.seconds
+        # All micro-batches between the first and the last take the same time: what one more of them adds.
         if micro_batches > simulated:
             shorter = self.play(simulated - 1, waits_per_launch, exchanges)
             seconds += (micro_batches - simulated) * (run.seconds - shorter.seconds)
@@ -465,6 +470,7 @@ class _Segments:
         program, times = self.program, self.times
         middle, last = self.play(1, exchanges=_EVERY), self.play(1)
         forward = middle.end_of(Phase.FORWARD)
+        # A pipeline in its steady state is no faster than its busiest stream of exchanges.
         body = max(forward, middle.end_of(Phase.BACKWARD), middle.busiest_lane)
         start, updating = forward_end(program.graph), optimizer_start(program.graph)
         optimizer = float(times.device[updating:].sum())
@@ -473,6 +479,7 @@ class _Segments:
         hidden = repeated.seconds - (body - float(times.device[:updating].sum()))
         body += repeated.lost(hidden, contention)
         launched = float(times.host[:start].sum()), float(times.host[start:updating].sum())
+        # Stages wait for each other, so that no host runs ahead: each pass takes at least its own launches.
         paced = max(forward, launched[0]), max(body - forward, launched[1])
         updated = max(optimizer, float(times.host[updating:].sum()))
         return Passes(

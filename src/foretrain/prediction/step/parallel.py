@@ -210,6 +210,7 @@ def _with_sharded_update(
     known = _updates_of_shares(update)
     if shards not in known:
         known[shards] = with_sharded_optimizer(update, shards)
+    # Priced as kernels on fewer elements, not as a share of the time: small ones are bound by their start.
     share = call_times(at.model.price(known[shards], at.device))
     return CallTimes(np.append(times.device[:start], share.device), np.append(times.host[:start], share.host))
 
@@ -230,6 +231,7 @@ def compose_step(
 
     if layout.pipeline == 1:
         run = compose(strategy.replicate(whole, layout), times, seconds, contention_of(step, at.device))
+        # On one device the wait before every operator is known; else waits are in proportion to launches.
         if layout.devices == 1 and whole.micro_batches == 1:
             run = replace(run, phases=launched_phases(step))
     else:
@@ -300,6 +302,7 @@ def _own_parts(step: PricedStep, times: CallTimes, run: ComposedStep, whole: Pro
     if run.calls is not None:
         factor[~np.isin(np.arange(count), run.calls)] = 0.0
     priced = call_times(step).device[start:].sum()
+    # `times` may hold the update of a share of the parameters, `priced` is that of all of them.
     factor[start:] = run.update_share * (times.device[start:].sum() / priced if priced else 0.0)
     of_op = factor[step.priced.listing.calls]
     return computing_parts(step, step.priced.seconds * of_op, run.waiting_seconds)

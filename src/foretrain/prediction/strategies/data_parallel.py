@@ -124,6 +124,7 @@ class DataParallel(Strategy):
         """max(last bucket, all-reduce - backward pass)."""
         del layout, forward, micro_batches
         whole = exchange(Verb.ALL_REDUCE, sent_bytes, AVERAGING)
+        # The last bucket is filled when the backward pass ends, so that nothing hides it.
         last_bucket = whole * np.minimum(1.0, BUCKET_BYTES / np.maximum(sent_bytes, 1.0))
         exposed: Floats = np.maximum(last_bucket, whole - backward)
         return exposed

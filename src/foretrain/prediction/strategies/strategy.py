@@ -327,6 +327,7 @@ def strategies() -> Registry[Strategy]:
 
 @cache
 def _registry(known: tuple[Strategy, ...]) -> Registry[Strategy]:
+    # Keys are read in this order, too: data parallelism takes the devices that the others leave.
     ordered = sorted(known, key=lambda each: (each.order, each.name))
     return Registry("strategy", ordered, name=lambda each: each.name, aliases=_other_words)
 

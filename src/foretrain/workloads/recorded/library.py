@@ -78,6 +78,7 @@ def find_recording(
     try:
         template.blocks_at(sizes)
         template.specs_at(sizes)
+        # On an empty graph: it only asks whether this optimizer's calls can be written.
         with_update(Graph((), (), (), (), 1, 1, 1, trained=("",)), options)
     except (NotCovered, NotWhole, NoUpdate):
         return None

@@ -234,6 +234,8 @@ class _Unrolling:
         roles = {role.value: role for role in Role}
         names = tables["names"]
         end = sum(len(each.stored["items"]) for each in self._in_order)
+        # Runs for every call of a deep model. What JSON reads as a whole number is exactly an int, so that
+        # `__class__ is int`, which is faster, does for `isinstance`.
         calls: list[Call] = []
         for instance in self._in_order:
             at, made, block = instance.items, instance.buffers, instance.block

@@ -31,6 +31,7 @@ def _rules() -> Mapping[str, Rule]:
 
 def operators(graph: Graph) -> tuple[Op, ...]:
     """The operators of a graph, in execution order. Calls equal in every respect share one `Work`."""
+    # A deep model repeats its calls: each distinct one is resolved once, and priced once later.
     sizes = [spec.bytes for spec in graph.specs]
     works: dict[int, tuple[Work, ...]] = {}
     ops: list[Op] = []
@@ -82,6 +83,7 @@ def _with_filter(work: Work, passes: float) -> tuple[Work, ...]:
         return (work,)
     elements = work.dims["in_channels"] * work.dims["out_channels"]
     elements *= math.prod(size for name, size in work.dims.items() if name.startswith("kernel_"))
+    # A pass reads or writes the filter; a copy has as many of one as of the other.
     moved = passes * elements * _ITEM_BYTES[work.dtype] / 2
     dims = {"elements": elements}
     return Work(Kind.COPY, work.direction, dims, work.dtype, 0.0, moved, moved), work

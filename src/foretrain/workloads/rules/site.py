@@ -76,6 +76,7 @@ def resolve(graph: Graph, call: Call, sizes: Sequence[int]) -> Site:
     operands = sum([sizes[index] for index in call.inputs if index != NO_TENSOR])
     behind = sum([sizes[buffers[buffer].spec] for buffer in call.reads])
     written = sum([sizes[index] for index in call.outputs if index != NO_TENSOR])
+    # A call that changes its operands in place returns no new tensor: it writes the memory behind them.
     if not written:
         written = sum([sizes[buffers[buffer].spec] for buffer in call.writes])
     return Site(
