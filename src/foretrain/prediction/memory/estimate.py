@@ -152,6 +152,7 @@ def _parse(content: dict[str, Any]) -> MemoryCalibration:
 def spread_between(sources: Sequence[tuple[float, float, int]], source: str) -> MemorySpread:
     """The spread of a source never seen, from the quantiles and sample sizes of others."""
     low, high, samples = zip(*sources, strict=True)
+    # Sources count equally, whatever their number of samples: the next one is a new source, too.
     return MemorySpread(geometric_mean(low), geometric_mean(high), source, sum(samples))
 
 
@@ -320,6 +321,7 @@ def estimate_memory(
     exchanged, peak = allocations.exchanged, allocations.peak
     least, most = outside + peak.peak_allocated_bytes, outside + peak.peak_reserved_bytes
     fits = most <= capacity
+    # What is cached in ample room is more than a full device needs: simulated again in the room there is.
     if not fits and steps.may_fit():
         tight = allocations.simulate(steps.room_bytes)
         fits = tight.failed_at is None
