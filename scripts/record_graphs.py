@@ -50,8 +50,16 @@ from foretrain.workloads.recorded.recording import (
 from foretrain.workloads.recorded.template import LAYERS, Template
 from foretrain.workloads.tracing.step import trace
 from foretrain.workloads.zoo import AttentionKind
-from foretrain.workloads.zoo.catalogue import BuildOptions, Sizes, ZooEntry, _builder, list_models
-from foretrain.workloads.zoo.shapes import config_at, sample_at, shape_of
+from foretrain.workloads.zoo.catalogue import (
+    BuildOptions,
+    Sizes,
+    ZooEntry,
+    _builder,
+    config_at,
+    list_models,
+    sample_at,
+    shape_of,
+)
 
 PRIMES = (5, 43, 13, 97, 7, 61, 29, 17, 139, 23, 3, 71, 11, 107, 31, 53, 19, 151, 37, 83, 41, 127, 59, 101,
           47, 173, 67, 113, 79, 163, 73, 131, 89, 179, 103, 149, 109, 157, 137, 167)  # fmt: skip

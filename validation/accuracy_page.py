@@ -133,7 +133,7 @@ def _percent(share: float | None) -> str:
 
 
 def _headline(declared: Sequence[Suite]) -> str:
-    """What to expect on sources that no fit saw, beside a napkin and the roofline."""
+    """What to expect on sources that no fit saw, beside a flat share of peak and the roofline."""
     figures = {
         (target.cases, target.method): target.figures
         for suite in declared
@@ -146,11 +146,11 @@ def _headline(declared: Sequence[Suite]) -> str:
         if ours is None:
             continue
         others = [
-            f"{name} {other.mean:.0%}"
-            for method, name in (("napkin", "a napkin (40 % of peak)"), ("roofline", "the roofline"))
+            f"{name}: {other.mean:.0%}"
+            for method, name in (("napkin", "assuming 40 % of peak"), ("roofline", "the roofline"))
             if (other := figures.get((cases, method))) is not None
         ]
-        beside = f"; {', '.join(others)}" if others else ""
+        beside = f"; {'; '.join(others)}" if others else ""
         inside = "" if ours.coverage is None else f"; the 80 % interval holds {ours.coverage:.0%}"
         middle = ours.mean if ours.median is None else ours.median
         sentences.append(f"- **{cases}: typically {middle:.0%} off** (mean {ours.mean:.0%}{beside}{inside})")

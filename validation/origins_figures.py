@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from calibration.datasets.neusight import gradients
@@ -173,6 +174,8 @@ def cloud_slides(paper: Paper) -> Ours:
     figures["pipelined-broadcast"] = float(pipelined_broadcast_seconds(second, 4, _plain_wire(), pieces=8)[0])
     for gpus in (1, 2, 3, 4):
         figures[f"bounce-{gpus}"] = _bounce(gpus)
+    turing, pascal = (_step_seconds("resnet50", on, 64, "fp32") for on in ("rtx2080ti", "gtx1080ti"))
+    figures["1080ti-less"] = 100 * (1 - turing / pascal)
     return Ours(figures, _voice_findings())
 
 
@@ -467,15 +470,10 @@ def pani(paper: Paper) -> Ours:
         "resnet-kernel": kernel,
         "weaker-share-counted": 100 * counted[0] / 2100,
         "weaker-share": 100 * weak.samples / 840,
-        "rtx-over-gtx": _step_seconds("gtx1660ti") / _step_seconds("rtx2080ti"),
+        "rtx-over-gtx": _step_seconds("mnist-resnet18", "gtx1660ti", 512)
+        / _step_seconds("mnist-resnet18", "rtx2080ti", 512),
     }
     return Ours(figures, {**_guide_findings(), **_other_findings(1 - alone)})
-
-
-def _step_seconds(on: str) -> float:
-    answer = ft.predict("mnist-resnet18", on=on, batch=512, advice=False)
-    assert not isinstance(answer, Infeasible)
-    return answer.step.seconds.p50
 
 
 def _guide_findings() -> dict[str, tuple[bool, str]]:
@@ -551,6 +549,12 @@ def figures_of(answer: Guide, machine: str, batch: int) -> CellFigures:
     cell = answer.models[0].cells[place][answer.batches.index(batch)]
     assert cell.figures is not None, cell.reason
     return cell.figures
+
+
+def _step_seconds(model: str, on: str, batch: int, precision: Literal["fp32"] | None = None) -> float:
+    answer = ft.predict(model, on=on, batch=batch, precision=precision, advice=False)
+    assert not isinstance(answer, Infeasible)
+    return answer.step.seconds.p50
 
 
 def summary_of(model: str) -> TraceSummary:

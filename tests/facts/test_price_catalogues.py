@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import logging
 import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -108,6 +109,33 @@ def test_the_package_itself_reads_the_recorded_catalogue(monkeypatch: pytest.Mon
     report = import_catalogue("gpuhunt", DAY)
     assert report.offers_by_cloud == (("aws", 6), ("gcp", 5), ("lambda", 2))
     assert logging.getLogger("gpuhunt").propagate
+
+
+def test_the_package_downloads_the_catalogue_as_it_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`PROVIDER/version` names the latest, `PROVIDER/VERSION/catalog.zip` holds `PROVIDER.csv`."""
+    pytest.importorskip("gpuhunt", reason="an optional package")
+    for number, file in enumerate(sorted(RECORDED.glob("*.csv"))):
+        version = f"2026111{7 - number}-12"
+        folder = tmp_path / file.stem / version
+        folder.mkdir(parents=True)
+        (folder.parent / "version").write_text(f"{version}\n")
+        with zipfile.ZipFile(folder / "catalog.zip", "w") as archive:
+            archive.write(file, file.name)
+    monkeypatch.delenv("GPUHUNT_CATALOG_DIR", raising=False)
+    monkeypatch.setenv("GPUHUNT_CATALOG_URL", tmp_path.as_uri())
+    report = import_catalogue("gpuhunt")
+    assert report.offers_by_cloud == (("aws", 6), ("gcp", 5), ("lambda", 2))
+    assert report.as_of == "2026-11-14"  # of lambdalabs, the oldest
+    assert any("Failed to load azure catalog" in each for each in report.complaints)
+
+
+def test_the_recorded_columns_are_those_of_the_package() -> None:
+    storage = pytest.importorskip("gpuhunt._internal.storage", reason="an optional package")
+    for file in RECORDED.glob("*.csv"):
+        with file.open(newline="") as lines:
+            assert next(csv.reader(lines)) == storage.CATALOG_V2_FIELDS
 
 
 @pytest.mark.parametrize(

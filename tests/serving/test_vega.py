@@ -73,6 +73,11 @@ def test_a_short_range_of_time_gets_even_ticks() -> None:
     ]
 
 
+def test_counts_have_no_tick_between_two_whole_things() -> None:
+    assert texts(0, 1, ChartQuantity.COUNT, 6, is_log=False) == ["0", "1"]
+    assert texts(0, 3, ChartQuantity.COUNT, 9, is_log=False) == ["0", "1", "2", "3"]
+
+
 def test_money() -> None:
     assert texts(0.4, 60, ChartQuantity.MONEY, 9) == ["$0.50", "$1", "$2", "$5", "$10", "$20", "$50"]
     assert texts(0.4, 60, ChartQuantity.MONEY, 5) == ["$1", "$3", "$10", "$30"]

@@ -26,7 +26,9 @@ from foretrain.backends.supervise import write_whole
 from foretrain.errors import InvalidRequest
 
 _LOG_LINES = 3
+"""Lines of the end of a log that an error repeats: the exception is there."""
 _FEWEST_STEPS = 3
+"""The pace of fewer steps is that of the start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 TURN_SECONDS = 0.1
+"""How soon the end of a process is noticed, and so the precision of its run time."""
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 LEFT_ALONE = 75

@@ -34,6 +34,7 @@ from foretrain.errors import InvalidRequest
 from foretrain.estimates import Z90, Quantiles
 
 _LEAST_SPREAD = 0.01
+"""No fit of epochs is better than 1 %, even where few points leave no residual."""
 _LINE_SHARES = (0.0, 0.5, 1.0)
 
 

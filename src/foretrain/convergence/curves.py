@@ -25,8 +25,11 @@ _HELD_OUT = re.compile(r"val|eval|test|dev|held", re.I)
 _RECENT = 0.75
 """A best value within this last part of the log is no sign of trouble."""
 _WINDOWS = 8
+"""The medians that are compared cover an eighth of the log each."""
 _LEAST_WINDOW = 3
+"""The median of fewer points would follow a single outlier."""
 _NOISES = 4.0
+"""A loss of ground counts from this multiple of the noise of a window's median on."""
 _PROGRESS = 0.1
 """How much of the progress made has to be lost before a run is called worse."""
 
@@ -174,7 +177,9 @@ def without_spikes(curve: Curve, window: int = 5, threshold: float = 6.0) -> Cur
 
 
 _WIDEST = 25
+"""The running median looks at most this many points to each side, in long logs too."""
 _LEAST_OF_A_LINE = 7
+"""Points through which the slope at the end of a log is taken, at least."""
 
 
 def trend(curve: Curve) -> Floats:

@@ -21,13 +21,18 @@ from foretrain.convergence.families._base import CurveFamily, CurveHorizon
 from foretrain.ties import ROUNDING
 
 _ROUNDS = 6
+"""Reweightings of the robust fit, in which outliers lose their weight."""
 _LEAST_NOISE = 1e-4
 """Residuals below this share of the log's range say nothing: logs are written to four or five digits."""
 _ZOOMS = (0.25, 0.08, 0.025, 0.008, 0.0025, 0.0008)
+"""The grid of shapes is drawn around its weighted mean again and again, about a third as wide each time. A
+mean moves continuously with the log; the best grid point would jump."""
 _ORDERS = 100.0
 """A loss that falls by more than this factor is fitted relative to its size."""
 _MOST_POINTS = 96
+"""Longer logs are condensed: a fit tries thousands of shapes, and neighbouring points say the same."""
 _SEGMENTS = 4
+"""Quarters of the log, of which a later one weighs more (see `_weights`)."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from foretrain.progress import phase
 CHANCE = 0.5
 """The plan says when, not whether: 50 % by assumption."""
 _LAST = 3
+"""The present value is the median of this many points: one outlier does not move it."""
 
 
 @cache
@@ -89,6 +90,7 @@ def _ramp(value: float, width: float) -> float:
 
 
 _FADE = 1.05
+"""Forecasts fade out over 5 % of the gap instead of ending at it: the answer stays continuous in the log."""
 _MARGIN = 0.1
 """Range of probabilities over which the plan gives way to the curve, and the curve counts in full."""
 _GRID = 240
@@ -96,8 +98,11 @@ _FAN = 24
 _HORIZON = 20.0
 """Without a planned end, how many times the log is looked ahead."""
 _FLAT = 1e-9
+"""A log that varies less than this, relatively, is constant but for rounding."""
 _PROBES = 4
+"""Earlier runs on which the curve is tried; each takes a fit."""
 _LEAST_HISTORY = 3
+"""Fewer earlier runs have no spread that could be judged."""
 _P10_TO_P90 = 2.563
 """Standard deviations between p10 and p90 of a normal distribution."""
 _BY_PLAN = "share of the plan at which runs that worked met their target"
@@ -191,8 +196,7 @@ def _format_quantiles(value: Quantiles) -> str:
     return f"{value.p50:.4g} (80 % between {value.p10:.4g} and {value.p90:.4g})"
 
 
-@dataclass(frozen=True)
-class _Half:
+class _Half(NamedTuple):
     """The forecast from one source (the log, or earlier runs): when, how likely, where it ends."""
 
     steps: Quantiles

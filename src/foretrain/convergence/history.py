@@ -24,6 +24,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,21 +37,24 @@ from foretrain.estimates import Quantiles
 from foretrain.ties import ROUNDING
 
 _POINTS = 8
+"""Points of the recent past at which runs are compared."""
 _FROM = 0.3
 """Curves are compared from this share of what was seen."""
 _NEAR = 10
 """Runs up to this rank count nearly in full."""
 _PROBES = 24
+"""The nearest earlier runs, on which weights and errors are judged."""
 _SLACK = 0.98
+"""A run need not be logged to the very end to count: 98 % of the way are enough."""
 _LEAST_MISSING = 1e-3
+"""A metric at its ceiling has no logarithm of what is missing; it is taken as this share of the whole."""
 _TAPER = 1 - 1e-6
 """Just below 1: of rows that all weigh the same, each counts."""
 
 Transform = Callable[[Floats], Floats]
 
 
-@dataclass(frozen=True)
-class Shapes:
+class Shapes(NamedTuple):
     """Earlier runs on this run's time: their values at the points seen, and at the steps asked for."""
 
     seen: Floats
@@ -159,7 +163,9 @@ _CELL = 0.02
 _WINDOW = 105
 """Cells compared: the last eighth-fold of time."""
 _EVERY = 5
+"""Cells between two that are compared: neighbours hold the same smoothed values."""
 _SHIFTS = np.array([-16, -8, 0, 8, 16])
+"""Cells by which an earlier run may be ahead or behind: it is compared at each of these paces."""
 _WIDTHS = (0.07, 0.15, 0.4, 10.0)
 _WARPS = (0.01, 0.15)
 _SHARPNESS = 12.0
@@ -167,7 +173,9 @@ _SHARPNESS = 12.0
 _TAPER_WIDTH = 0.02
 """Distance (of logarithms of gaps) over which the last of the probes fade in."""
 _LEAST_RESIDUALS = 6
+"""Fewer errors make no quantiles."""
 _MOST_GUESSES = 200
+"""Forecasts that are kept, the nearest first."""
 _FEW_RUNS = np.array([-0.3, -0.15, 0.0, 0.15, 0.3])
 """Assumed spread of ln(true / predicted) where too few earlier runs could be predicted from each other."""
 

@@ -31,8 +31,11 @@ from foretrain.estimates import Quantiles
 from foretrain.ties import ROUNDING
 
 _ORIGINS = (0.5, 0.65, 0.8)
+"""Where the log is cut to predict its end from its beginning, as shares of it."""
 _LEAST_AT_ORIGIN = 3
+"""Points that the families need before a cut."""
 _SHARPNESS = 4.0
+"""How strongly families with smaller errors are preferred: half of the error, 16 times the weight."""
 _SHRINK = 4.0
 """Points ahead at which a family's own error counts as much as the (geometric) mean of all."""
 _LAW_HOLDS = (0.2, 0.5)

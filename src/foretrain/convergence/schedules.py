@@ -104,6 +104,7 @@ def rate_area(schedule: LearningRateSchedule, share: Floats) -> Floats:
 
 
 _CELLS = 1000
+"""Cells of the numerical integral of a schedule."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,9 @@ class LoggedSchedule:
 
 _LEAST_RATES = 5
 _LEAST_FALL = 0.05
+"""A smaller change of the learning rate is rounding or warm-up, not a decay."""
 _AGREEMENT = 0.02
+"""How closely logged rates must follow a line to be one, as a share of the peak."""
 
 
 def logged_schedule(steps: Floats, rates: Floats, planned_steps: float | None) -> LoggedSchedule | None:

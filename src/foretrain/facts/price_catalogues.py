@@ -16,10 +16,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from foretrain.errors import BackendFailed, InvalidRequest, MissingData
 from foretrain.facts.price_files import ImportReport, PriceRow, SkippedRows, import_rows
@@ -48,8 +47,7 @@ class CatalogueItem(Protocol):
     spot: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalogue(NamedTuple):
     """What a package lists, how old it is where it says so, and what it complained about."""
 
     items: tuple[CatalogueItem, ...]

@@ -41,7 +41,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from statistics import median
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from foretrain.answers import Answer
 from foretrain.encoding import encode
@@ -294,8 +294,7 @@ def _number(file: str, row: int, column: str, text: str) -> float | None:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _MachineRate:
+class _MachineRate(NamedTuple):
     """What a machine series costs per vCPU in one region, its memory included."""
 
     usd_per_hour: float

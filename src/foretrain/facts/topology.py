@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import combinations, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from foretrain.answers import Answer
 from foretrain.encoding import encode
@@ -358,8 +358,7 @@ def _groups_text(groups: Iterable[tuple[str, ...]]) -> str:
     return "; ".join(" ".join(group) for group in groups)
 
 
-@dataclass(frozen=True)
-class DriverReport:
+class DriverReport(NamedTuple):
     """What the driver of this machine says: the product name of each GPU, and how they are joined."""
 
     names: tuple[str, ...]

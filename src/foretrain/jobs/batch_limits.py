@@ -67,6 +67,7 @@ def tokens_per_sample(workload: Workload) -> float | None:
 
 
 _FEW, _MANY = 2, 64
+"""Memory by the number of devices is simulated at these two. What sharding saves is linear in 1/devices."""
 
 
 class DeviceMemory:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -75,6 +75,7 @@ _WORTH_SHARDING = 0.05
 _NEAR = 1.5
 """Estimated memory within this factor of the capacity is simulated: estimates were off by up to 1.26."""
 _SEVERAL = 2
+"""Replicas beyond the second change nothing in the memory of a device, so one simulation serves all."""
 SAFE = 0.1
 """The largest chance of running out of memory that is chosen where there is a choice: p90 of memory fits."""
 
@@ -162,8 +163,7 @@ class ConfigurationCandidate:
         return self.strategy == DATA_PARALLEL
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(NamedTuple):
     """Configurations that fit on some machines, the best first, and how many were compared.
 
     Those predicted in full are listed as far as they were predicted: the others are slower than the best.

@@ -27,6 +27,7 @@ from foretrain.prediction.answer import Prediction
 
 """A global batch, and the epochs it takes to the target."""
 _CHECKED_FROM = 3
+"""Two points determine the two parameters of the law exactly; a third one leaves a residual."""
 
 
 class EpochsByBatch(ABC):

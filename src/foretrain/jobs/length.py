@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _CURVE_POINTS = 400
+"""Points of the extrapolated curve that charts draw."""
 _ROUNDING = 1e-12
 """Rounding error of a whole number of steps."""
 _GROWTH_FIELDS = "; give `critical_batch` and `reference_batch`, or `epochs_at`, to model how epochs grow"

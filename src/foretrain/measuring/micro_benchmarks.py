@@ -32,10 +32,12 @@ SECONDS = 75.0
 _FOOTPRINT = 96 * 2**20
 """Bytes that the sets of a trial together fill: more than a last-level cache keeps of them."""
 _MOST_SETS = 8
+"""Sets of tensors take turns, so that small ones are not always found in the cache."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers of mallopt's options in glibc's malloc.h."""
 _FEWEST_RUNS, _MOST_RUNS = 4, 60
 _START_RUNS, _START_OPERATORS = 50, 21
+"""The start of a backward pass is what one operator takes beyond the mean of many."""
 _ATTEMPTS = 3
 _MOST_DISTURBED = 0.1
 """Share of trials that may stay disturbed: a fit by least absolute errors bears a few."""

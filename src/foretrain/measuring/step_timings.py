@@ -6,9 +6,8 @@ import csv
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from foretrain.errors import ForetrainError, InvalidData, InvalidRequest, MissingData, nearest
 from foretrain.facts.devices import device
@@ -23,8 +22,7 @@ OPTIONAL = (
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
 
 
-@dataclass(frozen=True, slots=True)
-class StepTiming:
+class StepTiming(NamedTuple):
     """One configuration and the time of its step; `row` is the first line of the file that states it."""
 
     configuration: TimedConfiguration

@@ -13,6 +13,8 @@ import numpy as np
 from foretrain.errors import BackendFailed
 
 _QUARTILE = 0.25
+"""Disturbances only lengthen times: the lower quartile leaves them out, and unlike the least it is no single
+case."""
 _WORKING = (0, 1, 2, 7)
 """User, nice, system and stolen time in the first line of /proc/stat. Interrupts are left out: the packets of
 those who are watched cause them too."""
@@ -23,6 +25,7 @@ DISTURBING_CORES = 0.15
 _GLANCE_SECONDS = 0.5
 """Shorter looks at the load see single ticks of the kernel's clock."""
 _PATIENCE_SECONDS = 10.0
+"""How long to wait for a quiet moment before the busy machine is an error."""
 
 
 class Stopwatch:

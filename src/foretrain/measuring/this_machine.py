@@ -24,7 +24,9 @@ from foretrain.store.runs import Environment
 
 SOURCE_ID = "this-machine"
 _MATRIX_SIDE = 2048
+"""Large enough that a product is bound by arithmetic, small enough for a fraction of a second."""
 _COPY_ELEMENTS = 2**25
+"""128 MiB, beyond the caches: the copy measures memory."""
 _REPEATS = 5
 _PACKAGES = ("foretrain", "torch", "numpy", "transformers", "lightning", "keras", "accelerate", "ray")
 

@@ -286,6 +286,7 @@ def in_usual_precision(workload: Workload, devices: Iterable[Device]) -> Workloa
     if PRECISION not in workload.left_open:
         return workload
     usual = {usual_precision(device) for device in devices}
+    # From the lowest: all devices of a step exchange gradients of one type.
     common = next(name for name in ("fp32", "fp16", "bf16") if name in usual)
     return _with_options(workload, _in_precision(workload, common))
 

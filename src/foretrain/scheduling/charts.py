@@ -14,7 +14,9 @@ _POINTS = 600
 _MOST_BARS = 3_000
 """Bars of a Gantt chart beyond which it shows the share of GPUs in use instead."""
 _MOST_LANES = 120
+"""With more nodes than this, several share a lane."""
 _COLUMNS = 240
+"""Cells of a coarse chart, which shows shares of use instead of single jobs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from foretrain.decoding import (
     MONEY,
@@ -65,8 +65,7 @@ def _read_name(value: Any) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class RunningOn:
+class RunningOn(NamedTuple):
     """Where a job runs: its configuration, and the numbers of its nodes."""
 
     configuration: Configuration

@@ -37,6 +37,7 @@ from datetime import datetime
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -380,8 +381,7 @@ _NODES = 311
 """Nodes of eight GPUs for the 2,490 GPUs of the trace's cluster (Jeon et al., USENIX ATC 2019)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceRow:
+class TraceRow(NamedTuple):
     """A job of the trace."""
 
     submitted: datetime

@@ -38,9 +38,12 @@ from foretrain.scheduling.options import (
 from foretrain.scheduling.state import State
 
 _ALMOST = 1e-9
+"""Shares of a job below this are rounding: a change of place there would move no work."""
 _NOW = np.zeros(1)
 _NO_NODES = 1e-6
+"""A group whose nodes all failed has almost no capacity instead of none."""
 _LARGE = 150
+"""Jobs up to which plans are looked at in full; beyond, fewer periods and places keep a decision quick."""
 _HUGE = 1000
 """Numbers of jobs from which plans are looked at less finely, so that a decision stays quick."""
 

@@ -22,9 +22,11 @@ from foretrain.store.runs import Floats
 TICKS_PER_SECOND = 1e6
 TIME_ERROR_SECONDS = 0.5 / TICKS_PER_SECOND
 VALUE_RELATIVE_ERROR = 2.0**-24
+"""Half of the last bit of a 32-bit float, as which measured values are stored."""
 
 _FLOAT64, _FLOAT32, _INTEGERS, _TICKS = range(4)
 _EXACT_INTEGER = 2.0**53
+"""Up to here a 64-bit float holds every integer."""
 _SMALLEST_FLOAT32 = float(np.finfo(np.float32).tiny)
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 

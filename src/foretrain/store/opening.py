@@ -31,6 +31,7 @@ VARIABLE = "FORETRAIN_STORE"
 ELSEWHERE = f"or name another store in {VARIABLE}"
 FORMS = "the path of an SQLite file, or postgresql://USER@HOST:PORT/DATABASE"
 CONNECT_SECONDS = 10
+"""A database server that does not answer is an error after this time, not a wait for ever."""
 BUSY_SECONDS = 60.0
 """How long a writer waits for other writers."""
 _ADVISORY_LOCK = 4027931

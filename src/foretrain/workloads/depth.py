@@ -109,6 +109,7 @@ def align(low: Sequence[Numbered], high: Sequence[Numbered]) -> Aligned:
 
 def _inserted(a: Integers, b: Integers, i: int, j: int) -> int:
     """How many items of `b` from `j` on repeat those before them, such that `b` goes on as `a` from `i`."""
+    # Of several lengths that repeat, that after which the lists agree longest; then the shortest.
     best = (-1, 0)
     for length in range(1, min(len(b) - j - (len(a) - i), j) + 1):
         follows = j + length == len(b) if i == len(a) else j + length < len(b) and b[j + length] == a[i]

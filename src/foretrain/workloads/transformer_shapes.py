@@ -20,11 +20,12 @@ from foretrain.workloads.zoo.catalogue import (
     BuildOptions,
     EqualBlocks,
     Extent,
+    ModelShape,
     ZooEntry,
     build_entry,
+    shape_of,
     zoo,
 )
-from foretrain.workloads.zoo.shapes import ModelShape, shape_of
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example

@@ -497,15 +497,21 @@ def _key(workload: Workload, what: str, seq_lens: tuple[int, int] | None = None)
         sizes.pop("batch")
         if seq_lens:
             sizes["seq_len"] = seq_lens
-    options = asdict(workload.options)
-    del options["software_year"]  # `attention` has what follows from it
-    if options["fp8_scaling"] is None:
-        del options["fp8_scaling"]
     return cache.key(
         what=what,
         source=workload.source.fingerprint(),
         sizes=sizes,
-        options=options,
+        options=_recorded_options(workload.options),
         inference=workload.options.forward_only,
         lora=None if workload.lora is None else asdict(workload.lora),
     )
+
+
+@lru_cache(maxsize=RECENT)
+def _recorded_options(options: ResolvedOptions) -> dict[str, Any]:
+    """The options that a recording depends on."""
+    plain = asdict(options)
+    del plain["software_year"]  # `attention` has what follows from it
+    if plain["fp8_scaling"] is None:
+        del plain["fp8_scaling"]
+    return plain

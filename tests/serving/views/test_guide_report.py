@@ -63,6 +63,14 @@ def test_what_stands_in_the_cells(small: Guide) -> None:
     assert written(shown["cost"], unpriced) == "no price"
 
 
+def test_costs_of_a_table_have_three_digits_each(small: Guide) -> None:
+    (cost,) = faces(small, ("cost",))
+    texts = [written(cost, cell) for row in small.models[0].cells for cell in row]
+    priced = [text.removeprefix("$") for text in texts if text.startswith("$")]
+    assert priced
+    assert {len(text.replace(".", "").lstrip("0")) for text in priced} == {3}
+
+
 def test_tiny_costs_are_shown_for_a_thousand_epochs(small: Guide) -> None:
     (cost,) = faces(small, ("cost",))
     figures = small.models[0].cells[1][2].figures

@@ -15,8 +15,7 @@ from foretrain.workloads.recorded.library import StepVariant, list_variants, lor
 from foretrain.workloads.recorded.recording import find_difference
 from foretrain.workloads.workload import Workload, trace_workload
 from foretrain.workloads.zoo import AttentionKind, BuildOptions, zoo
-from foretrain.workloads.zoo.catalogue import list_models
-from foretrain.workloads.zoo.shapes import shape_of
+from foretrain.workloads.zoo.catalogue import list_models, shape_of
 
 MOST_BYTES = 5_000_000
 RANK = 16

@@ -20,6 +20,7 @@ from foretrain.errors import BackendFailed, InvalidRequest, MissingData
 from foretrain.scheduling.problem import Fleet
 
 _TIMEOUT_SECONDS = 60
+"""A command of Slurm that takes longer counts as failed."""
 _LIVE = frozenset(
     {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "STOPPED", "SIGNALING"}
 )

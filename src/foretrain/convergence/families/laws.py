@@ -23,6 +23,7 @@ from foretrain.convergence.families._base import CurveFamily, CurveHorizon, mesh
 from foretrain.convergence.schedules import Constant, rate_area
 
 _SHARE_LEAST = 1e-4
+"""A negative power of nothing is infinite: the area under the schedule starts here."""
 
 
 @cache

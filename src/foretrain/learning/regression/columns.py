@@ -44,6 +44,7 @@ TEXT_ROLES = frozenset({DEVICE, MODEL})
 NATURAL_POWER: Mapping[str, int] = {GFLOP: -1, BANDWIDTH: -1, THREADS: -1}
 """How time goes with a feature where that is not proportional: against the speed."""
 UNSEEN = -1.0
+"""The code of a text that was not in the table; those that were are counted from 0."""
 _SAME = 1e-9
 
 

@@ -30,7 +30,9 @@ from foretrain.workloads.ops import Kind
 OPERATIONS, PREDICTED = "operations", "predicted"
 _UNITS = {OPERATIONS: ("GFLOP", 1e9), PREDICTED: ("predicted second", 1.0)}
 _LEAST_SECONDS = 1e-6
+"""Bounds weights: layers of less than a microsecond would otherwise decide the line."""
 _REWEIGHTINGS = 12
+"""Rounds of iteratively reweighted least squares; each takes its variances from the line before."""
 _PROFILE = "a profile with layers (`foretrain profile --json`)"
 
 

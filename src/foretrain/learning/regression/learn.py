@@ -26,6 +26,7 @@ from foretrain.learning.regression.techniques._base import Parameters, Technique
 
 Progress = Callable[[str], None]
 LEAST_TO_CHOOSE = 5
+"""With fewer rows a technique cannot be chosen by rows that are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)

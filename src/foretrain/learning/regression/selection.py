@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ _EACH_VALUE = frozenset({"compute-power"})
 FOLDS = 5
 _SEED = 0
 _LEAST_TRAINED = 2
+"""One row has no slope."""
 _SAME_ERROR = 1e-6
 """Mean relative errors that differ by less are equal: the first of a grid, the first by name is taken."""
 _WORKERS = 2
@@ -46,8 +48,7 @@ _WORTH_WORKERS_SECONDS = 4.0
 """Estimated work below which starting other processes takes longer than it saves."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fold:
+class Fold(NamedTuple):
     """Rows to fit and rows to judge on."""
 
     train: NDArray[np.int64]

@@ -37,12 +37,15 @@ from foretrain.store.runs import Run, Status
 from foretrain.ties import round_digits
 
 LEAST_CONFIGURATIONS = 3
+"""Two configurations fit any line exactly."""
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-"})
 _SHOWN = 5
 _MOST_CATEGORIES = 50
+"""A column with more texts names its rows, as ids and dates do, instead of describing them."""
 _LEAKED = 0.002
 """Standard deviation of log(target) left by a column (times batch and GPUs) that leaks it."""
 _LEAST_FOR_LEAKS = 5
+"""Of fewer rows a product of batch, GPUs and another column equals the target by chance."""
 FIRST_ROW = 2
 """The row of a CSV file after its header, as editors number it."""
 STEP_SECONDS = "step_seconds"

@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,7 @@ FEATURES = ("type frequency", "tensor bytes", "operators")
 NODES_PER_DECADE = 10
 
 
-@dataclass(frozen=True, eq=False)
-class GroupedGraph:
+class GroupedGraph(NamedTuple):
     """M grouped nodes: who feeds whom (M x M, row to column), features (M x 3), each operator's group."""
 
     adjacency: NDArray[np.float64]

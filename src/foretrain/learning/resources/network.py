@@ -33,6 +33,7 @@ from foretrain.learning.resources.options import InspectorOptions
 from foretrain.store.runs import Floats
 
 _SET2SET_STEPS = 3
+"""Steps of attention of the readout."""
 _POOLS = {"mean": global_mean_pool, "sum": global_add_pool, "max": global_max_pool}
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 Rows = NDArray[np.int64]
 _FEWEST_MODELS = 4
+"""Some are held out for validation; fewer would leave too few to learn from."""
 _STOPPING_SHARE = 0.15
 """Share of the models that decide when a member stops."""
 _CHECK_EVERY = 5

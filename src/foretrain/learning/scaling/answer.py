@@ -46,7 +46,9 @@ PHYSICAL, ALL = "physical", "all"
 _FEWEST = 3
 """Timings a form without a learned prior needs at least."""
 _BATCHES = 3
+"""At most the smallest, the middle and the largest of the timed batches are listed."""
 _USUAL_NODE = 8
+"""Devices of a node where no more than one was timed."""
 _PREDICTED = "a prediction of this job"
 
 

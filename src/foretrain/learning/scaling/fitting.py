@@ -41,6 +41,7 @@ FORMAT = 1
 Prediction = Callable[[Placement, int], float]
 """Seconds of a step, predicted for a placement and a batch per device."""
 _STEP = 1e-6
+"""Step of the forward differences that stand for slopes."""
 _TOLERANCE = 1e-12
 """Relative change of parameters and of squares at which the search ends: flat minima need it to be small."""
 _TRUST = 6.0

@@ -21,6 +21,7 @@ LEVEL = "level"
 LEVEL_DEVIATION = 10.0
 """In logarithms: any time between microseconds and days is as likely as any other."""
 _STEEPEST = 3.0
+"""Steeper ones are the longer of the two alone, and their exponents overflow."""
 MOST_CONTENTION = 0.6
 """Exponent: eight devices of a node at most 3.5 times as slow as one."""
 MOST_WAITING = 0.2

@@ -29,6 +29,7 @@ from foretrain.prediction.step.cpu_workers import CONSTANTS, WorkerConstants, pr
 _RUN_SPREAD = 0.05
 """Scale of the relative errors at which their cost turns from quadratic to linear."""
 _FEWEST_RUNS, _FEWEST_MODELS = 4, 2
+"""One model is held out to judge the fit, so that two are the least."""
 _MOST_FOLDS = 8
 _TOLERANCE = 1e-11
 """Small, so that the constants do not depend on where the search was stopped."""

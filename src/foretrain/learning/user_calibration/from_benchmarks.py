@@ -31,12 +31,15 @@ from foretrain.workloads.graph import Phase
 from foretrain.workloads.ops import MATRIX_KINDS, Direction, Kind, Op, Work
 
 _ROUNDS = 12
+"""Reweightings that turn least squares into least absolute errors."""
 _LEAST_RESIDUAL = 0.03
+"""Bounds weights: otherwise one time that is met exactly would decide the fit."""
 _SAME_ERROR = 1e-6
 _FIRST = 1e-6
 _CACHES = tuple(2.0**power for power in range(19, 29))
 """Sizes tried for the cache that a stream of operators finds its data in."""
 _FEWEST_LEFT = 2
+"""Without one of two or fewer there is nothing to fit."""
 _BEYOND_CACHES = 128 * 2**20
 """Bytes that no cache holds, so that their rate is that of memory."""
 _LEAST_SHARE = 0.1

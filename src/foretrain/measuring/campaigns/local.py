@@ -36,6 +36,7 @@ _OPTIMIZER = "adamw"
 _TIMED_OUT, _KILLED = 124, 137
 """Exit codes of `timeout` where the command ended when asked to, and where it had to be killed."""
 _GRACE_SECONDS = 5
+"""From the signal that asks a trial to end to the one that ends it."""
 
 CommandRunner = Callable[[Trial], TrialOutcome]
 

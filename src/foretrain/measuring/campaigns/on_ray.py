@@ -38,11 +38,13 @@ from foretrain.measuring.watching.samplers import Sampler
 from foretrain.store.runs import NODE, Environment, ResourceSeries, Status
 
 _START_SECONDS = 120.0
+"""Within this time the actors of a trial must have started and joined."""
 _DEATH_SECONDS = 12.0
 """Within this time after a worker failed, Ray reports the death of its node."""
 _TURN_SECONDS = 0.5
 _INTERVAL_SECONDS = 0.05
 _ATTEMPTS = 3
+"""A trial whose node is lost runs again on another, but not for ever."""
 _ADDRESS_OF_INTERFACE = 0x8915  # SIOCGIFADDR of netdevice(7); the address is at 20 of the answer
 
 

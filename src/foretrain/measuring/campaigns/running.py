@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 Predict = Callable[[dict[str, Any]], PredictionMade | None]
 
 LOOK_AHEAD_SECONDS = 20.0
+"""Predictions before the first trial, for the time left; a long campaign predicts the rest as it goes."""
 _FEWEST_STEPS = 5
+"""Steps that a trial trains however long they take: fewer are all warm-up."""
 _OVERHEAD_SECONDS = 1.0
 """Assumed until a trial has been run."""
 

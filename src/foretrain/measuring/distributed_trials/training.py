@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -59,8 +59,7 @@ def _give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-@dataclass(frozen=True)
-class Trainable:
+class Trainable(NamedTuple):
     """A module with real weights, the blocks that FSDP shards one by one, and the loss of a fixed batch.
 
     `loss` takes the module as a strategy wrapped it.

@@ -24,6 +24,7 @@ from foretrain.workloads.rules import operators
 _Name = TypeVar("_Name", bound=Hashable)
 _MICROSECOND = 1e-6
 _BUSY_CORES = 0.3
+"""Cores used by others from which on a profile of CPU times is doubtful."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ _AUTOCAST = ("fp16", "bf16")
 Progress = Callable[[str], None]
 _IMAGE_DIMENSIONS = 4
 _INITIAL_DEVIATION = 0.02
+"""Of weights that exist only as shapes: near 0, as language models are initialised."""
 
 
 @dataclass(frozen=True, slots=True)

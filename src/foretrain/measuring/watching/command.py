@@ -23,6 +23,7 @@ from foretrain.errors import BackendFailed
 
 _READ_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
+"""A command that prints in bursts is not stopped by a full pipe while we work."""
 _TO_THE_GROUP = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to a whole process group."""
 _TO_THE_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

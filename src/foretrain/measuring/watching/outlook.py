@@ -26,7 +26,10 @@ from foretrain.units import HOUR, format_duration, format_money
 _RENEWED_SECONDS = 15.0
 """How often the log is read again."""
 _RECENT_STEPS = 101
+"""The median of these is the step time: it follows a change, and an evaluation in between does not move
+it."""
 _WARM_UP_STEPS = 2
+"""The first steps allocate, compile and fill the input pipeline."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PROC = "/proc"
@@ -30,8 +31,7 @@ class Usage:
     written_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class InterfaceTraffic:
+class InterfaceTraffic(NamedTuple):
     """Bytes that went through a network interface since it was created."""
 
     transmitted_bytes: int

@@ -47,7 +47,9 @@ _NOT_TRAINING = re.compile(
     re.IGNORECASE,
 )
 _RESTART_SHARE = 0.5
+"""A count that falls below this share of the last one began anew, as the bar of each epoch does."""
 _MOST_STEPS_AT_ONCE = 100_000
+"""A bar that jumps farther is not expanded into single steps."""
 _BAR_RATE = r"(?:,\s*(?P<rate>[\d.]+|\?)\s*(?P<unit>s/)?(?P<what>[A-Za-z]*)(?P<per_second>/s)?)?"
 _TQDM = re.compile(
     r"(?:(?P<title>[^|]*?):?\s+|^)\d+%\|[^|]*\|\s*(?P<done>\d+)/(?P<total>\d+)\s*\[[\d:]+<[\d:?]+" + _BAR_RATE

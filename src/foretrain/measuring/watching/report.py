@@ -29,6 +29,7 @@ from foretrain.store.runs import (
 )
 
 _WARM_UP_SHARE = 0.1
+"""Steps left out at the beginning: a tenth, within the bounds below."""
 _LEAST_WARM_UP, _MOST_WARM_UP = 1, 10
 _SLOW = 1.5
 """A step at the start counts as warm-up while it takes this many times the median of the later half."""

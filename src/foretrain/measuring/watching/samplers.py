@@ -37,9 +37,13 @@ INTERVAL_SECONDS = 0.05
 MOST_SAMPLES = 200_000
 """Nearly three hours at 20 samples a second."""
 _QUICK_DISCOVERY_SECONDS = 0.2
+"""Workers start within the first seconds; later a look at all processes once a second is enough."""
 _SLOW_DISCOVERY_SECONDS = 1.0
 _OTHERS_SECONDS = 1.0
+"""The kernel counts in ticks of 10 ms; over shorter times the load of others is mostly rounding."""
 _YOUNG_SECONDS = 2.0
+"""A process that was just forked still shows the environment of its parent: it is looked at again until
+then."""
 _START_SECONDS = 10.0
 """New processes are looked for often while a job starts, and less often later."""
 

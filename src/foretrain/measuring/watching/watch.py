@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from foretrain.errors import ForetrainError, InvalidRequest
 from foretrain.measuring.this_machine import this_environment
@@ -49,11 +49,14 @@ WATCHED_VARIABLE = "FORETRAIN_RUN"
 PROVENANCE = "measure"
 RECOVERED = "measure, recovered"
 _TURN_SECONDS = 0.25
+"""How long a turn of the loop waits for output before it looks at the rest."""
 _POLL_SECONDS = 0.5
 _JOURNAL_SECONDS = 1.0
+"""What a crash of foretrain itself may lose."""
 _MOST_PARSED_BYTES = 1 << 14
 """Of a large piece of output only the end is parsed: a command that prints megabytes is not slowed."""
 _TAIL_BYTES = 4096
+"""The end of the output, in which an exception is looked for."""
 _OUT_OF_MEMORY = (b"out of memory", b"OutOfMemoryError", b"can't allocate memory", b"MemoryError")
 _SHARED_MEMORY = Path("/dev/shm")
 _INTERRUPTED = (130, 143)
@@ -92,8 +95,7 @@ Show = Callable[[Live], None]
 Hide = Callable[[], None]
 
 
-@dataclass(frozen=True)
-class Watched:
+class Watched(NamedTuple):
     """What was gathered, where its journal is, and what went wrong with the journal."""
 
     gathered: JournalRecord

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from foretrain.errors import InvalidRequest, MissingData
 from foretrain.estimates import Quantiles
@@ -158,8 +159,7 @@ class Blank(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class NoRun:
+class NoRun(NamedTuple):
     """A step that is impossible or unknown, and why."""
 
     blank: Blank

@@ -23,7 +23,9 @@ from foretrain.prediction.advice.bottleneck import Limit
 
 _COUNTED = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 _SAME = 1.01
+"""Machines within 1 % are equals, of which the cheapest is named."""
 _CLEARLY_BETTER = 1.1
+"""A machine replaces the one before only if that is 10 % worse: the sentence should not alternate."""
 
 Measure = Callable[[CellFigures], float | None]
 

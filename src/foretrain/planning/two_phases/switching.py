@@ -24,8 +24,11 @@ from foretrain.jobs.bill import ROUNDING_SLACK, billed_seconds_each
 Integers = NDArray[np.int64]
 
 _CANDIDATES_AT_ONCE = 400_000
+"""Candidates evaluated as one array; between arrays the best one so far rules out further pairs."""
 _TIE_STEPS = 500_000
+"""How far around the best step equally good ones are looked for; bounds the array."""
 _RELATIVE_SLACK = 1e-12
+"""Keeps steps that meet a limit but for rounding; the exact value decides later."""
 _BESIDE = np.arange(-1, 2)
 """Roots are rounded: the steps on either side are tried too."""
 

@@ -124,9 +124,11 @@ def media_of(group: Group, network: Network, clock_hertz: float, learned: Collec
     if group.nodes > 1:
         tier = _present(network.inter, "between nodes")
         outside = _medium(tier, group, clock_hertz, learned)
+        # The server is alone on its node: only concurrent groups share its network.
         alone = tier.bytes_per_second_among(1, group.concurrent, flows=group.nodes - 1)
         server = replace(outside, peer_bytes_per_second=alone)
     throughout = inside or outside
+    # One ring through all nodes is as fast as the slower of the two media.
     if inside is not None and outside is not None:
         throughout = flat_ring(group.per_node, group.nodes, inside, outside)
     assert throughout is not None
@@ -214,6 +216,7 @@ def collective_seconds(
         return np.zeros(np.shape(message_bytes))
     media = media_of(group, network, device.clock_hertz, learned or calibration())
     times = [seconds for _, seconds in algorithm_times(verb, np.asarray(message_bytes, float), group, media)]
+    # A library takes the fastest algorithm for each size, so that the choice changes along the messages.
     fastest = times[0]
     for other in times[1:]:
         fastest = np.minimum(fastest, other)

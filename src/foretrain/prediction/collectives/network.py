@@ -308,6 +308,7 @@ def network_of(
 ) -> Network:
     """The network of hardware; `intra` and `inter` name links that replace the known ones."""
     learned = learned or calibration()
+    # Devices without a machine are connected as in machines that are known to have them.
     machines = [hardware.node] if hardware.node else list(_nodes_with(hardware.device.id))
     inside = outside = None
     if hardware.devices_per_node > 1:
@@ -403,6 +404,7 @@ def _find_known_inside(hardware: Hardware, machines: Sequence[Node]) -> _Selecte
     if hardware.node is None and not device.has_pcie_peer_access and device.is_pcie_card:
         machines = [each for each in machines if not each.intra.kind.is_pcie]  # hosts of GeForce cards differ
     if machines:
+        # The most frequent link; of machines with it the first, which is the vendor's own.
         (kind, _), _ = Counter((each.intra.id, each.intra_topology) for each in machines).most_common(1)[0]
         node = next(each for each in machines if each.intra.id == kind)
         guessed = node is not hardware.node

@@ -92,6 +92,7 @@ def _with_both(step: PricedStep, kinds: KindCorrections | None, timing: Correcti
         return profiled
     if kinds is None:
         return correct_step(step, timing)
+    # The factor of a timing is relative to the plain step: what profiles changed is taken out of it.
     plain, now = step_estimate(step).seconds, step_estimate(profiled).seconds
     return correct_step(profiled, replace(timing, factor=timing.factor * plain / now if now else 1.0))
 

@@ -42,7 +42,7 @@ from foretrain.prediction.memory.lifetimes import (
 )
 from foretrain.prediction.strategies.program import Axis, MemoryOptions, Program, group_along
 from foretrain.prediction.strategies.strategy import Layout, active_strategies, is_single_process
-from foretrain.workloads.graph import Graph, Phase, once_per_graph
+from foretrain.workloads.graph import Graph, Phase, Structure, once_per_graph, once_per_structure
 
 _FILE = "memory.toml"
 
@@ -152,6 +152,7 @@ def _parse(content: dict[str, Any]) -> MemoryCalibration:
 def spread_between(sources: Sequence[tuple[float, float, int]], source: str) -> MemorySpread:
     """The spread of a source never seen, from the quantiles and sample sizes of others."""
     low, high, samples = zip(*sources, strict=True)
+    # Sources count equally, whatever their number of samples: the next one is a new source, too.
     return MemorySpread(geometric_mean(low), geometric_mean(high), source, sum(samples))
 
 
@@ -200,6 +201,8 @@ class _Allocations:
     exchanged: Footprint
     paged_bytes: int
     loader_bytes: int
+    phases: NDArray[np.str_]
+    options: MemoryOptions
 
     def simulate(self, room_bytes: float | None = None) -> Footprint:
         """The footprint on the main stream, in limited room."""
@@ -209,6 +212,14 @@ class _Allocations:
     def peak(self) -> Footprint:
         """The footprint in unlimited room."""
         return self.simulate()
+
+    @cached_property
+    def live_by_phase(self) -> tuple[float, dict[Phase, float]]:
+        """Bytes that last, and the peak of the other live tensors in each phase."""
+        held, passing = _live_by_call(self.lifetimes, self.options)
+        at_calls = passing[1 : len(self.phases) + 1]  # the first is what lives before the first call
+        in_phase = {phase: self.phases == phase.value for phase in Phase}
+        return held, {phase: float(at_calls[of].max()) for phase, of in in_phase.items() if of.any()}
 
     @cached_property
     def requested_bytes(self) -> int:
@@ -233,6 +244,12 @@ def _known_allocations(graph: Graph) -> dict[tuple[MemoryOptions, int], _Allocat
     return {}
 
 
+@once_per_structure
+def _phases(structure: Structure) -> NDArray[np.str_]:
+    """The phase of each call."""
+    return np.array([call.phase for call in structure.calls])
+
+
 def _allocations(graph: Graph, options: MemoryOptions, workspace_bytes: int) -> _Allocations:
     known, key = _known_allocations(graph), (replace(options, communicator_bytes=0), workspace_bytes)
     if key not in known:
@@ -247,6 +264,8 @@ def _allocations(graph: Graph, options: MemoryOptions, workspace_bytes: int) -> 
             exchanged=simulate_steps(exchanges.steps, exchanges.sizes) if exchanges else _NO_EXCHANGES,
             paged_bytes=lifetimes.paged_bytes,
             loader_bytes=_loader_bytes(lifetimes, options),
+            phases=_phases(graph.structure),
+            options=options,
         )
     return known[key]
 
@@ -320,6 +339,7 @@ def estimate_memory(
     exchanged, peak = allocations.exchanged, allocations.peak
     least, most = outside + peak.peak_allocated_bytes, outside + peak.peak_reserved_bytes
     fits = most <= capacity
+    # What is cached in ample room is more than a full device needs: simulated again in the room there is.
     if not fits and steps.may_fit():
         tight = allocations.simulate(steps.room_bytes)
         fits = tight.failed_at is None
@@ -400,15 +420,9 @@ def peaks_by_phase(graph: Graph, device: Device, options: MemoryOptions | None =
     """The peak of each phase of a step: what is outside the allocator, and live tensors without gaps."""
     options = options or MemoryOptions()
     steps = _first_steps(graph, device, options, memory_calibration())
-    held, passing = _live_by_call(steps.allocations.lifetimes, options)
+    held, peaks = steps.allocations.live_by_phase
     outside = steps.context_bytes + steps.communicator_bytes + held
-    phases = np.array([call.phase for call in graph.calls])
-    at_calls = passing[1 : len(phases) + 1]  # the first is what lives before the first call
-    return {
-        phase: outside + float(at_calls[phases == phase.value].max())
-        for phase in Phase
-        if np.any(phases == phase.value)
-    }
+    return {phase: outside + peak for phase, peak in peaks.items()}
 
 
 def _live_by_call(lifetimes: TensorLifetimes, options: MemoryOptions) -> tuple[float, NDArray[np.float64]]:

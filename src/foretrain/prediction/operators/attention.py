@@ -102,6 +102,7 @@ def attention_seconds(
     backward = ~works.directed(Direction.FORWARD)
     depth = _depth(works, sms, known, kernel)
     head, value_head = (_pad(works.dim(name)) for name in ("head", "value_head"))
+    # Backward: scores again, gradients of scores, queries, keys and values; forward: scores and their sum.
     products = np.where(backward, 3 * head + 2 * value_head, head + value_head)
     share = np.where(backward, kernel.backward, kernel.forward)
     wide = np.where(backward, kernel.wide_backward, kernel.wide_forward)

@@ -260,6 +260,7 @@ def convolution_seconds(
     # cuDNN multiplies pointwise kernels over channels-first images as they are, at no loss of rate
     converts = work.converts & (~work.is_pointwise if known.direct == 0 else True)
     converting = np.where(converts, known.conversion * moving + known.conversion_launches * start, 0.0)
+    # Between strided gradients lie zeros; libraries skip a part of them, and the exponent is fitted.
     product = (work.m, work.n, work.k * work.skipped**known.strided_gradient, work.groups)
     directed = np.array(known.direction_efficiency)[work.direction.astype(int)]
     rows, columns = np.array(TILES, float).T[:, :, None]
@@ -277,6 +278,7 @@ def convolution_seconds(
             for algorithm in (fused, split)
         ]
     times = np.concatenate(candidates)
+    # Soft, as over the tiles of products: times stay continuous where the choice of a library changes.
     fastest = times.min(axis=0)
     best = fastest * np.sum((times / fastest) ** -_CHOICE, axis=0) ** (-1 / _CHOICE)
     cycles_per_second = device.sm_count * device.clock_hertz
@@ -331,6 +333,7 @@ def on_lanes_seconds(works: WorkTable, device: Device) -> Floats:
 
 def least_seconds(work: Lowered, device: Device) -> Floats:
     """Lower bound of convolutions: the roofline with the FLOP of the fastest Winograd algorithm."""
+    # Winograd F(4 x 4, r x r) multiplies (r + 3)² points where a direct sum multiplies (4 r)².
     saved = np.where(work.is_winograd, (4 * work.side) ** 2 / (work.side + 3) ** 2, 1.0)
     moving = work.bytes / device.memory_bytes_per_second
     return np.maximum(work.flop / saved / work.peak, moving)
@@ -368,6 +371,7 @@ class ConvolutionCalibration:
         matrix products; on vendors with constants of their own, the share of similar devices.
         """
         known = devices()
+        # A generation with algorithms of its own: shares of later devices say nothing of it.
         older = [
             (name, share)
             for name, share in self.older_share_of_peak.items()

@@ -72,6 +72,7 @@ def estimate_input(
             _reading(graph, dataset, storages()[options.storage], readers),
             _decoding(graph, dataset, options),
         ]
+    # With a data set its loader copies ahead; what a framework does without one is in its sheet.
     copies_in_step = dataset is None and frameworks()[graph.options.framework].copies_input_in_step
     overlaps = options.overlaps and not copies_in_step
     taken = [part for part in parts if part is not None and part.value > 0]

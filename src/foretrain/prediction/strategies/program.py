@@ -332,6 +332,7 @@ def forward_end(graph: Graph) -> int:
 def reduce_last(program: Program) -> Program:
     """The program with gradients reduced after the backward pass, without overlap."""
     start = optimizer_start(program.graph)
+    # Exchanges that the optimizer waits for are reductions of gradients; gathers of blocks stay.
     later = (
         exchange._replace(after=start - 1)
         if exchange.when is When.LAST and exchange.before == start

@@ -142,6 +142,7 @@ def _uses(structure: Structure, unit_of_buffer: dict[int, str]) -> _Uses:
         if call.phase is Phase.BACKWARD:
             units |= {gradient_of[buffer] for buffer in call.writes if buffer in gradient_of} - {ROOT}
         for unit in units:
+            # FSDP keeps its root gathered after the forward pass: the backward pass needs it at once.
             phase = Phase.FORWARD if unit == ROOT else call.phase
             start, _ = spans.get((unit, phase), (index, index))
             spans[unit, phase] = (start, index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from foretrain.scheduling.loop import Decision, Policy
 from foretrain.scheduling.outlook import Settings, look_ahead
@@ -16,8 +17,7 @@ from foretrain.scheduling.state import State
 _COARSE = Settings(periods=8, deadline_starts=1, changes=2, places=8, steps=25)
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+class Effort(NamedTuple):
     """What a decision on at most `jobs` jobs may try: a number of the proposals, each followed in
     the simulator for a number of decisions. Chosen by counts, not by the clock, so that the same state has
     the same decision.

@@ -30,7 +30,9 @@ from foretrain.units import format_duration, format_money
 # 24 halvings leave 1e-7 of a price; rounds and tries bound the time of a selection among thousands of jobs.
 _HALVINGS = 24
 _ROUNDS = 4
+"""A round may free nodes that the next one uses; it ends sooner where no job moves."""
 _MOST_TRIES = 300
+"""Moves tried in a round, best first: thousands of jobs have more moves than a decision has time for."""
 
 
 @dataclass(frozen=True)
@@ -378,6 +380,7 @@ def _room_taken(gpus: Integers, sizes: tuple[int, ...]) -> Floats:
 
 
 _STANDARD_OUTPUT = 1
+"""The file descriptor: HiGHS writes there from C, past `sys.stdout`."""
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from foretrain.scheduling.loop import Decision, Policy
 from foretrain.scheduling.options import JobOption, in_time, options_of, slack_seconds
@@ -41,8 +42,7 @@ class JobCandidate:
     late_usd_if_waiting: float
 
 
-@dataclass(frozen=True)
-class OrderedPlan:
+class OrderedPlan(NamedTuple):
     """An order of jobs with a wish of each (positions of candidates and of their options), and the result."""
 
     wishes: tuple[tuple[int, int], ...]

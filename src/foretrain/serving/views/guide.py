@@ -14,7 +14,7 @@ from foretrain.planning.guide.guide import Guide, ModelGuide
 from foretrain.serving.views import blocks
 from foretrain.serving.views.blocks import Block, Break, Column, Heading, Page, Sentence, Table, Tone
 from foretrain.serving.views.plan_report import cell_of_source
-from foretrain.serving.views.wording import between, notes, sentence
+from foretrain.serving.views.wording import amount, between, notes, sentence
 from foretrain.units import format_bytes, format_duration, format_money
 
 _MOST_REASONS = 8
@@ -240,7 +240,7 @@ def _cost(guide: Guide) -> Face:
 
     def text(figures: CellFigures) -> str:
         cost = usd(figures)
-        return "no price" if cost is None else format_money(cost)
+        return "no price" if cost is None else f"${amount(cost)}"
 
     times = 1
     shown = [cell.figures for model in guide.models for row in model.cells for cell in row if cell.figures]

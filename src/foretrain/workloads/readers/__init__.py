@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from foretrain.errors import InvalidRequest, UnknownName
 from foretrain.workloads.readers._base import ModelSource, digest, versions
 from foretrain.workloads.zoo import BuildOptions, EqualBlocks, build, zoo
-from foretrain.workloads.zoo.shapes import LAYERS, ModelShape, shape_of
+from foretrain.workloads.zoo.catalogue import LAYERS, ModelShape, shape_of
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from foretrain.workloads.example import Example
-    from foretrain.workloads.zoo.shapes import ModelShape
+    from foretrain.workloads.zoo.catalogue import ModelShape
 
 DEFAULT_IMAGE_BATCH = 32
 """Samples per step of an image model without a given batch; the zoo's choice for most of its own."""

@@ -23,7 +23,7 @@ from foretrain.workloads.zoo.catalogue import BuildOptions, EqualBlocks
 
 if TYPE_CHECKING:
     from foretrain.workloads.example import Example
-    from foretrain.workloads.zoo.shapes import ModelShape
+    from foretrain.workloads.zoo.catalogue import ModelShape
 
 PREFIX = "hf:"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")

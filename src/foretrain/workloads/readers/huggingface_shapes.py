@@ -16,8 +16,7 @@ from foretrain.workloads.readers._base import (
     DEFAULT_TEXT_BATCH,
     choose_batch,
 )
-from foretrain.workloads.zoo.catalogue import BuildOptions
-from foretrain.workloads.zoo.shapes import LAYERS, ModelShape
+from foretrain.workloads.zoo.catalogue import LAYERS, BuildOptions, ModelShape
 
 PREFIX = "hf-"
 """Begins the name of every architecture of transformers."""

@@ -30,7 +30,7 @@ from foretrain.workloads.lora import LoraOptions
 from foretrain.workloads.options import ResolvedOptions
 from foretrain.workloads.recorded.template import LAYERS, NotCovered, NotWhole, Template
 from foretrain.workloads.recorded.updates import NoUpdate, with_update
-from foretrain.workloads.zoo.shapes import ModelShape
+from foretrain.workloads.zoo.catalogue import ModelShape
 
 FORMAT = 1
 SUFFIX = ".graphs"
@@ -39,7 +39,7 @@ _MADE_BY = ("lora.py", "lora_layers.py", "tracing/*.py", "zoo/*.py")
 TRANSFORMERS = "hf-"
 """Begins the names of architectures that transformers builds."""
 _BUILT_BY_TRANSFORMERS = ("readers/huggingface_batches.py", "readers/huggingface_tasks.py")
-_NOT_BUILT = ("__init__.py", "catalogue.py", "shapes.py")
+_NOT_BUILT = ("__init__.py", "catalogue.py")
 """The files of `workloads` that recordings depend on, and those of the zoo that only list it."""
 FULL, AUTOCAST, HALF, HALF_OUTPUTS = "fp32", "autocast", "bf16", "bf16-half-outputs"
 FP32_GRADIENTS, HALF_AUTOCAST = "bf16-fp32-gradients", "bf16-autocast"

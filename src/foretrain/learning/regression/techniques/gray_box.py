@@ -31,11 +31,13 @@ from foretrain.prediction.corrections.error_model import size_spreads
 from foretrain.prediction.operators.pricing import Floats
 
 _MOST_ROWS_FOR_VARIANCES = 400
+"""Variances are chosen by inverting a matrix of the rows many times, which takes their cube."""
 _SPREAD_OF_LOG = 1.0
 """Standard deviation of the logarithm of a standard deviation around its prior median."""
 _OFFSET, _COMBINED = 0.5, 0.5
 """Prior median of a category's offset, and of a combination's, as shares of the level's."""
 _JITTER = 1e-10
+"""On the diagonal, so that repeated rows leave the covariance invertible."""
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,11 @@ STRICT = 0.05
 _RIDGE = 1e-8
 GLOBAL_BATCH = "global_batch"
 _LEAST_ROWS_FOR_SELECTION = 12
+"""With fewer rows the folds of a selection have too few to rank terms by."""
 _FOLDS = 3
 _ALPHA_OF_SELECTION = 0.1
 _LEAST_GAIN = 0.01
+"""A further term must lower the error by 1 %, or the selection ends."""
 _SAME_ERROR = 1e-6
 
 
