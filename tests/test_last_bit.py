@@ -180,7 +180,7 @@ def test_schedules_read_from_learning_rates(decay: str) -> None:
     assert moved(answer) < MOST
 
 
-@pytest.mark.parametrize("form", ["all", "ring", "pollux", "optimus", "seed"])
+@pytest.mark.parametrize("form", ["all", "ring", "pollux", "optimus", "sanghvi"])
 def test_scaling(form: str) -> None:
     timings, asked = read_timings(INPUTS / "timings.csv"), read_configurations(INPUTS / "configurations.csv")
 

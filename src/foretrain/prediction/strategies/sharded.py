@@ -59,6 +59,7 @@ from foretrain.workloads.graph import (
     Role,
     Spec,
     Structure,
+    once_per_graph,
     once_per_structure,
 )
 from foretrain.workloads.ops import MATRIX_KINDS, Kind
@@ -182,10 +183,8 @@ def shard_program(program: Program, degree: int, stage: int, replicas: int = 1) 
     graph = program.graph
     added: list[Exchange] = []
     for axes, is_member in _groups(parallel):
-        gathered = _gather_blocks(graph, axes, is_member) if stage == 3 else ()
-        added += gathered or _gather_parameters(graph, axes, is_member)
-        own = [gradient for gradient in gradients(graph) if is_member(gradient.parameter)]
-        reductions = [*_reductions(graph, own, stage, axes)]
+        gathers, reductions = _exchanges_of(graph, axes, is_member, stage)
+        added += gathers
         added += reductions
         if replicas > 1:
             members = math.prod(parallel.degree(axis) for axis in axes)
@@ -199,8 +198,39 @@ def _groups(program: Program) -> Iterator[tuple[tuple[Axis, ...], Callable[[str]
     if program.degree(Axis.EXPERT) == 1:
         yield axes, _is_any
         return
-    yield axes, lambda parameter: not is_of_expert(parameter)
+    yield axes, _is_of_no_expert
     yield tuple(axis for axis in axes if axis is not Axis.EXPERT), is_of_expert
+
+
+def _is_of_no_expert(parameter: str) -> bool:
+    return not is_of_expert(parameter)
+
+
+_Exchanges = tuple[tuple[Exchange, ...], tuple[Exchange, ...]]
+
+
+def _exchanges_of(
+    graph: Graph, axes: tuple[Axis, ...], is_member: Callable[[str], bool], stage: int
+) -> _Exchanges:
+    """The gathers of parameters and the reductions of gradients. They do not depend on degrees, and a plan
+    shards one graph over every machine there is, so the graph keeps them.
+    """
+    known = _known_exchanges(graph)
+    key = axes, is_member, stage
+    if key not in known:
+        gathers = _gather_blocks(graph, axes, is_member) if stage == 3 else ()
+        own = [gradient for gradient in gradients(graph) if is_member(gradient.parameter)]
+        reductions = tuple(_reductions(graph, own, stage, axes))
+        known[key] = gathers or _gather_parameters(graph, axes, is_member), reductions
+    return known[key]
+
+
+@once_per_graph
+def _known_exchanges(
+    graph: Graph,
+) -> dict[tuple[tuple[Axis, ...], Callable[[str], bool], int], _Exchanges]:
+    del graph
+    return {}
 
 
 def _gather_blocks(
