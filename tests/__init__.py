@@ -1,1 +1,1 @@
-"""foretrain's tests. A package, because a dependency installs a package `tests` that would be found instead."""
+"""foretrain's tests: a package, because a dependency of them (gpuhunt) installs one of the same name."""

@@ -14,10 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.learning.regression.test_layers import network
-from tests.learning.user_calibration.test_fitting import measured as measured_runs
-from tests.learning.user_calibration.test_from_benchmarks import PRODUCTS, STREAMS
-from tests.support.timing_tables import jobs, per_batch, sample
 
 from foretrain.convergence.batch_size import fit_batch_size_law
 from foretrain.convergence.curves import Curve, MetricDirection, Target, curve_of, parse_target
@@ -47,6 +43,10 @@ from foretrain.prediction.operators.cpu import family, terms
 from foretrain.prediction.operators.pricing import Floats, table
 from foretrain.prediction.resources.bursts import bursts_of
 from foretrain.store.runs import Resource, ResourceSeries
+from tests.learning.regression.test_layers import network
+from tests.learning.user_calibration.test_fitting import measured as measured_runs
+from tests.learning.user_calibration.test_from_benchmarks import PRODUCTS, STREAMS
+from tests.support.timing_tables import jobs, per_batch, sample
 
 INPUTS = Path(__file__).parent / "golden" / "inputs"
 TABLE = Path(__file__).parents[1] / "docs" / "examples" / "learn_timings.csv"
