@@ -1281,7 +1281,7 @@ def measure(
 ) -> Measured:
     """Run a training `command` unchanged, measure its steps and resource usage, and store the run.
 
-    >>> answer = ft.measure("python", "-c", "pass", no_store=True)
+    >>> answer = ft.measure("python3", "-c", "pass", no_store=True)
     >>> answer.exit_code, answer.report.run.status.value
     (0, 'completed')
     """
