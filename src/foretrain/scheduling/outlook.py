@@ -36,6 +36,7 @@ from foretrain.scheduling.options import (
     table_of,
 )
 from foretrain.scheduling.state import State
+from foretrain.ties import round_digits
 
 _ALMOST = 1e-9
 """Shares of a job below this are rounding: a change of place there would move no work."""
@@ -135,7 +136,7 @@ def look_ahead(state: State, settings: Settings) -> Outlook:
     prices, dual = prices_of(plans, capacity, floors, settings.steps)
     later = prices.copy()
     later[:: len(periods)] = 0.0
-    total = plans.cost + plans.node_seconds @ later
+    total = plans.cost + _sum_products(plans.node_seconds, later)
     active, width = table.useful.shape
     rows = np.arange(active)
     run, nodes, change = np.full((3, active, width), np.inf)
@@ -191,7 +192,8 @@ def periods_of(table: OptionTable, places: Places, state: State, settings: Setti
     first = float(np.median(shortest[runs])) * settings.first_period
     first = min(max(first, end / 2000), end / 8)
     growth = np.linspace(0.0, 1.0, settings.periods - 1)
-    return np.append(first * (end / first) ** growth, math.inf)
+    # Powers differ between CPUs in the last place, and plans that cost the same would be chosen by it.
+    return np.append(round_digits(first * (end / first) ** growth), math.inf)
 
 
 # ---------------------------------------------------------------- plans
@@ -395,6 +397,13 @@ def _overlaps(start: Floats, end: Floats, periods: Floats) -> Floats:
 # ---------------------------------------------------------------- prices
 
 
+def _sum_products(values: Floats, weights: Floats) -> Floats:
+    """`values @ weights`, added in one order on every CPU: a matrix product has another order on each kind,
+    and equal plans would be chosen by the last bit.
+    """
+    return np.asarray((values * weights).sum(axis=-1))
+
+
 def prices_of(
     plans: Plans, capacity: Floats, floors: tuple[Floats, Floats], steps: int
 ) -> tuple[Floats, float]:
@@ -411,11 +420,11 @@ def prices_of(
 
     def cheapest_plans(prices: Floats, floor: Floats) -> tuple[float, Floats, float]:
         """The dual without the floor, the demand, and the cost of the cheapest plans at given prices."""
-        choice = (plans.cost + plans.node_seconds @ prices).argmin(axis=1)
+        choice = (plans.cost + _sum_products(plans.node_seconds, prices)).argmin(axis=1)
         cost = plans.cost[rows, choice]
         usd = np.where(np.isfinite(cost), cost, 0.0).sum()
         demand = plans.node_seconds[rows, choice].sum(axis=0)
-        return float(usd + (prices - floor) @ (demand - finite)), demand, float(usd)
+        return float(usd + _sum_products(prices - floor, demand - finite)), demand, float(usd)
 
     dual, demand, _ = cheapest_plans(floors[0], floors[0])
     if not (demand > capacity).any():
